@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trip.h"
+
+#define LEAST_AUTO_WITHIN_NS (10000 * ES_MS_NS)
+
+static bool over_tolerance(const es_counts *counts, const es_trip_limits *limits) {
+    return counts->failures > limits->tolerate;
+}
+
+static const es_trip rules[] = {
+    {"tolerate", over_tolerance},
+};
+
+#define RULES (sizeof rules / sizeof *rules)
+
+const es_trip *es_trip_first(const es_counts *counts, const es_trip_limits *limits) {
+    for (size_t i = 0; i < RULES; i++)
+        if (rules[i].should_open(counts, limits))
+            return &rules[i];
+    return NULL;
+}
+
+const es_trip *es_trip_at(size_t index) {
+    return index < RULES ? &rules[index] : NULL;
+}
+
+/* How many calls that fail throughout go by before the rule fires. Counted from the end of the first, a call that
+ * melts once is `tolerate` calls away from the failure too many; one that melts each attempt gets there part-way
+ * through the last call, which is counted whole. */
+static uint64_t calls_to_open(uint64_t attempts, uint32_t tolerate, bool per_call) {
+    if (per_call)
+        return tolerate;
+    return attempts == 0 ? 1 : tolerate / attempts + 1;
+}
+
+int64_t es_trip_narrowest_ns(int64_t retry_window_ns, uint64_t attempts, uint32_t tolerate, bool per_call) {
+    return es_scale_ns(retry_window_ns, calls_to_open(attempts, tolerate, per_call));
+}
+
+int64_t es_trip_auto_within_ns(int64_t retry_window_ns, uint64_t attempts, uint32_t tolerate, bool per_call) {
+    if (retry_window_ns == ES_FOREVER_NS)
+        return LEAST_AUTO_WITHIN_NS;
+    int64_t twice_ns = es_scale_ns(es_trip_narrowest_ns(retry_window_ns, attempts, tolerate, per_call), 2);
+    return twice_ns > LEAST_AUTO_WITHIN_NS ? twice_ns : LEAST_AUTO_WITHIN_NS;
+}
