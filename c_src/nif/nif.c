@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nif.c - loading, upgrading and unloading the library, and the table of its functions. */
+#include "nif.h"
+
+static bool name_rules(ErlNifEnv *env, es_priv *priv) {
+    size_t i = 0;
+    for (const es_trip *rule = es_trip_at(0); rule != NULL; rule = es_trip_at(++i)) {
+        if (i >= ES_NAMES_MAX) {
+            return false;
+        }
+        priv->rules[i] = enif_make_atom(env, rule->name);
+    }
+    return true;
+}
+
+static bool name_curves(ErlNifEnv *env, es_priv *priv) {
+    size_t i = 0;
+    for (const es_backoff_curve *curve = es_backoff_curve_at(0); curve != NULL; curve = es_backoff_curve_at(++i)) {
+        if (i >= ES_NAMES_MAX) {
+            return false;
+        }
+        priv->curves[i] = enif_make_atom(env, curve->name);
+    }
+    return true;
+}
+
+static int load(ErlNifEnv *env, void **priv_data, ERL_NIF_TERM info) {
+    (void)info;
+    es_priv *priv = enif_alloc(sizeof *priv);
+    if (priv == NULL) {
+        return 1;
+    }
+    *priv = (es_priv){.layout = ES_LAYOUT};
+#define ES_MAKE(name) priv->atom.name = enif_make_atom(env, #name);
+    ES_ATOMS(ES_MAKE)
+#undef ES_MAKE
+    bool loaded =
+        name_rules(env, priv) && name_curves(env, priv) && es_clock_open(env, priv) && es_breaker_open(env, priv);
+    if (!loaded) {
+        enif_free(priv);
+        return 1;
+    }
+    *priv_data = priv;
+    return 0;
+}
+
+static int upgrade(ErlNifEnv *env, void **priv_data, void **old_priv_data, ERL_NIF_TERM info) {
+    const es_priv *old = *old_priv_data;
+    if (old->layout != ES_LAYOUT) {
+        return 1;
+    }
+    return load(env, priv_data, info);
+}
+
+static void unload(ErlNifEnv *env, void *priv_data) {
+    (void)env;
+    enif_free(priv_data);
+}
+
+#define ES_ROW(name, arity)                                                                                            \
+    { #name, arity, name, 0 }
+
+static ErlNifFunc functions[] = {
+    ES_ROW(clock_new, 1),    ES_ROW(clock_now, 1),     ES_ROW(clock_advance, 2),  ES_ROW(clock_wait_until, 2),
+    ES_ROW(breaker_new, 2),  ES_ROW(breaker_admit, 1), ES_ROW(breaker_ask, 1),    ES_ROW(breaker_report, 3),
+    ES_ROW(breaker_melt, 1), ES_ROW(breaker_reset, 1), ES_ROW(breaker_state, 1),  ES_ROW(breaker_change, 2),
+    ES_ROW(backoff_next, 4), ES_ROW(backoff_plan, 2),  ES_ROW(backoff_window, 1), ES_ROW(backoff_curves, 0),
+    ES_ROW(trip_within, 3),  ES_ROW(trip_names, 0),
+};
+
+ERL_NIF_INIT(Elixir.ExternalService.Native, functions, load, NULL, upgrade, unload)

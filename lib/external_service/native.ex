@@ -1,0 +1,128 @@
+defmodule ExternalService.Native do
+  # The stubs of the NIF library: one function, one spec, one C function of the same name. Handles are references to
+  # objects of the core; a `clock` of nil is the machine's monotonic clock; every time is in nanoseconds. A term that
+  # does not fit its spec raises `ArgumentError`.
+  @moduledoc false
+
+  @on_load :load
+
+  @type clock :: reference()
+  @type breaker :: reference()
+  @type generation :: non_neg_integer()
+  @type ns :: integer()
+  @type state :: :closed | :open
+  @type change ::
+          {from :: state(), to :: state(), rule :: atom() | nil, failures :: non_neg_integer(), at :: ns(),
+           retry_after :: ns() | :infinity}
+  @type schedule ::
+          {curve :: atom(), base :: ns(), factor :: pos_integer(), cap :: ns() | :infinity, expiry :: ns() | :infinity,
+           attempts :: pos_integer() | :infinity, jitter_ppm :: non_neg_integer()}
+
+  @spec clock_new(seed :: non_neg_integer()) :: clock()
+  def clock_new(_seed), do: not_loaded()
+
+  @spec clock_now(clock() | nil) :: ns()
+  def clock_now(_clock), do: not_loaded()
+
+  @spec clock_advance(clock(), ns()) :: :ok
+  def clock_advance(_clock, _ns), do: not_loaded()
+
+  @spec clock_wait_until(clock(), ns()) :: :ok
+  def clock_wait_until(_clock, _ns), do: not_loaded()
+
+  @spec breaker_new(
+          {tolerate :: non_neg_integer(), within :: ns(), reset :: ns(), fault_ppm :: 0..1_000_000},
+          clock() | nil
+        ) :: breaker()
+  def breaker_new(_config, _clock), do: not_loaded()
+
+  @spec breaker_admit(breaker()) ::
+          generation() | {:changed, generation()} | {:open, retry_after :: ns() | :infinity}
+  def breaker_admit(_breaker), do: not_loaded()
+
+  @spec breaker_ask(breaker()) :: :ok | :blown | :due
+  def breaker_ask(_breaker), do: not_loaded()
+
+  @spec breaker_report(breaker(), generation(), :success | :failure | :ignore) :: :ok | :changed
+  def breaker_report(_breaker, _generation, _outcome), do: not_loaded()
+
+  @spec breaker_melt(breaker()) :: :ok | :changed
+  def breaker_melt(_breaker), do: not_loaded()
+
+  @spec breaker_reset(breaker()) :: :ok | :changed
+  def breaker_reset(_breaker), do: not_loaded()
+
+  @spec breaker_state(breaker()) ::
+          {state(), failures :: non_neg_integer(), retry_after :: ns() | :infinity, changed_at :: ns(), generation()}
+  def breaker_state(_breaker), do: not_loaded()
+
+  @spec breaker_change(breaker(), :first | :next) :: change() | nil
+  def breaker_change(_breaker, _turn), do: not_loaded()
+
+  @spec backoff_next(schedule(), retry :: pos_integer(), elapsed :: ns(), clock() | nil) ::
+          ns() | {:last, ns()} | :exhausted
+  def backoff_next(_schedule, _retry, _elapsed, _clock), do: not_loaded()
+
+  @spec backoff_plan(schedule(), max :: 0..1000) :: [ns()]
+  def backoff_plan(_schedule, _max), do: not_loaded()
+
+  @spec backoff_window(schedule()) :: ns() | :infinity
+  def backoff_window(_schedule), do: not_loaded()
+
+  @spec backoff_curves() :: [atom()]
+  def backoff_curves, do: not_loaded()
+
+  @spec trip_within(schedule(), tolerate :: non_neg_integer(), :per_attempt | :per_call) :: ns()
+  def trip_within(_schedule, _tolerate, _melt), do: not_loaded()
+
+  @spec trip_names() :: [atom()]
+  def trip_names, do: not_loaded()
+
+  # A module whose on_load fails is unloaded, and its users then see nothing but an undefined function. So the module
+  # stays, and the first call says what is wrong.
+  @doc false
+  def load do
+    path = path()
+
+    case :erlang.load_nif(String.to_charlist(path), 0) do
+      :ok -> :ok
+      {:error, {:upgrade, _text} = reason} -> {:error, reason}
+      {:error, reason} -> :persistent_term.put({__MODULE__, :not_loaded}, {path, reason})
+    end
+  end
+
+  # The priv folder of the application or, where the application is not on the code path under its name, the one
+  # beside this module's ebin.
+  defp path do
+    case :code.priv_dir(:external_service) do
+      {:error, :bad_name} -> beside_ebin()
+      priv -> to_string(priv)
+    end
+    |> Path.join("external_service")
+  end
+
+  defp beside_ebin do
+    case :code.which(__MODULE__) do
+      beam when is_list(beam) -> Path.expand("../../priv", to_string(beam))
+      _not_on_disk -> "priv"
+    end
+  end
+
+  @spec not_loaded() :: no_return()
+  defp not_loaded do
+    {path, reason} = :persistent_term.get({__MODULE__, :not_loaded}, {path(), :not_loaded})
+
+    raise """
+    the native library of :external_service is not loaded: #{path}.so
+    (architecture #{:erlang.system_info(:system_architecture)}, OTP #{System.otp_release()}, \
+    NIF version #{:erlang.system_info(:nif_version)}; reason: #{describe(reason)})
+
+    Build it with `mix deps.compile external_service --force`, or `mix compile --force` in its own folder, using the
+    OTP release that will run it. A C compiler, make and the Erlang headers are needed: on Debian and Ubuntu
+    `apt-get install build-essential erlang-dev`.
+    """
+  end
+
+  defp describe({kind, text}) when is_list(text), do: "#{kind}, #{text}"
+  defp describe(reason), do: inspect(reason)
+end
