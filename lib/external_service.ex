@@ -1,0 +1,205 @@
+defmodule ExternalService do
+  alias ExternalService.{Call, CircuitBreaker, Lifecycle, Options, RetryOptions, Service}
+
+  @moduledoc """
+  Calls to things that fail: with retries and a circuit breaker in front of them.
+
+      defmodule MyApp.Mail do
+        use ExternalService,
+          circuit_breaker: [tolerate: 15, within: :timer.seconds(5), reset: :timer.seconds(5)],
+          retry: [base: 100, cap: :timer.seconds(2), max_attempts: 5, jitter: true]
+
+        def send(mail) do
+          call fn ->
+            case Client.post("/send", mail) do
+              {:ok, %{status: 200} = response} -> {:ok, response}
+              {:ok, %{status: status}} when status >= 500 -> {:retry, status}
+              other -> other
+            end
+          end
+        end
+      end
+
+  Put `MyApp.Mail` under a supervisor and it is started with the application. Without a module,
+  `start/2` and `call/3` do the same under any name:
+
+      iex> ExternalService.start("mail", retry: [max_attempts: 2, base: 0])
+      :ok
+      iex> ExternalService.call("mail", fn -> {:ok, :sent} end)
+      {:ok, :sent}
+      iex> {:error, error} = ExternalService.call("mail", fn -> {:retry, :busy} end)
+      iex> {error.__struct__, error.context}
+      {ExternalService.RetriesExhausted, %{service: "mail", reason: :busy, attempts: 2}}
+      iex> ExternalService.stop("mail")
+      :ok
+
+  ## What a call passes
+
+  Outermost first: telemetry span, retry loop, circuit breaker, the function, the classification of its result, the
+  report to the breaker. A refusal by the breaker ends the call; it is not retried and is not a failure.
+
+  ## Options of a service
+
+  #{Options.docs(:start)}
+
+  See `ExternalService.CircuitBreaker` and `ExternalService.RetryOptions` for theirs. Defaults for every service come from
+  the application environment; a service's own options are merged over them:
+
+      config :external_service, defaults: [circuit_breaker: [melt: :per_call]]
+  """
+
+  @typedoc "The name of a service: any term."
+  @type service :: term()
+
+  @typedoc "What a function given to `call/3` returns: a failure to be retried, or its result."
+  @type retriable_function_result :: :retry | {:retry, reason :: term()} | term()
+
+  @type retriable_function :: (() -> retriable_function_result())
+  @type sleep_function :: (non_neg_integer() -> any())
+  @type melt :: :per_attempt | :per_call
+  @type options :: keyword()
+  @type state :: :closed | :open
+
+  @type retries_exhausted :: {:error, ExternalService.RetriesExhausted.t()}
+  @type circuit_breaker_open :: {:error, ExternalService.CircuitBreakerOpen.t()}
+  @type service_not_started :: {:error, ExternalService.ServiceNotStarted.t()}
+  @type error :: retries_exhausted() | circuit_breaker_open() | service_not_started()
+
+  @doc """
+  Starts a service, or starts it afresh if it is running: with a closed breaker and no history.
+
+  Raises `ExternalService.ValidationError` for an option that is unknown or of the wrong type, and `ArgumentError` for
+  options that contradict each other; then nothing has changed. The options are listed in the module's documentation.
+  """
+  @spec start(service(), options()) :: :ok
+  def start(service, options \\ []), do: Lifecycle.start(service, options)
+
+  @doc "Stops a service. Stopping one that is not started does nothing."
+  @spec stop(service()) :: :ok
+  def stop(service), do: Lifecycle.stop(service)
+
+  @doc """
+  Calls `fun` with the service's retry options.
+
+  The function says how the attempt went. `:retry` and `{:retry, reason}` are failures: the attempt is counted by the
+  breaker and repeated. Any other value is the result, `{:error, reason}` included. An exception that is not listed in
+  `:retry_exceptions` passes through untouched.
+
+  Instead of a result a call may return:
+
+    * `{:error, %ExternalService.RetriesExhausted{}}` - every attempt failed; if the last one raised a retried exception,
+      that exception is raised instead
+    * `{:error, %ExternalService.CircuitBreakerOpen{}}` - the breaker let no (further) attempt through
+    * `{:error, %ExternalService.ServiceNotStarted{}}`
+  """
+  @spec call(service(), retriable_function()) :: error() | term()
+  def call(service, fun) when is_function(fun), do: Call.run(:return, service, nil, fun)
+
+  @doc """
+  Calls `fun` with other retry options: a keyword list on top of the service's, or an `ExternalService.RetryOptions` struct
+  in their place.
+
+      iex> ExternalService.start(:search)
+      iex> {:error, error} = ExternalService.call(:search, [max_attempts: 1], fn -> :retry end)
+      iex> error.context.attempts
+      1
+  """
+  @spec call(service(), RetryOptions.t() | keyword(), retriable_function()) :: error() | term()
+  def call(service, %RetryOptions{} = retry, fun) when is_function(fun), do: Call.run(:return, service, retry, fun)
+  def call(service, retry, fun) when is_list(retry) and is_function(fun), do: Call.run(:return, service, retry, fun)
+
+  @doc "The same as `call/2`, but raises the errors that it returns."
+  @spec call!(service(), retriable_function()) :: term()
+  def call!(service, fun) when is_function(fun), do: Call.run(:raise, service, nil, fun)
+
+  @doc "The same as `call/3`, but raises the errors that it returns."
+  @spec call!(service(), RetryOptions.t() | keyword(), retriable_function()) :: term()
+  def call!(service, %RetryOptions{} = retry, fun) when is_function(fun), do: Call.run(:raise, service, retry, fun)
+  def call!(service, retry, fun) when is_list(retry) and is_function(fun), do: Call.run(:raise, service, retry, fun)
+
+  @doc "Returns whether a call would be let through now; `false` if the service is not started."
+  @spec available?(service()) :: boolean()
+  def available?(service), do: CircuitBreaker.ask(service) == :ok
+
+  @doc "Returns whether the breaker refuses calls now; `false` if the service is not started."
+  @spec blown?(service()) :: boolean()
+  def blown?(service), do: CircuitBreaker.ask(service) == :blown
+
+  @doc "Returns whether all of these services are available."
+  @spec all_available?([service()]) :: boolean()
+  def all_available?(services), do: Enum.all?(services, &available?/1)
+
+  @doc "Returns the state of the service's breaker, or `{:error, :not_found}` if it is not started."
+  @spec state(service()) :: state() | {:error, :not_found}
+  def state(service), do: CircuitBreaker.state(service)
+
+  @doc "Closes the service's breaker and forgets its failures, or returns `{:error, :not_found}`."
+  @spec reset(service()) :: :ok | {:error, :not_found}
+  def reset(service), do: CircuitBreaker.reset(service)
+
+  @doc "Returns the names of the started services, in no particular order."
+  @spec services() :: [service()]
+  def services, do: Service.names()
+
+  @doc """
+  Defines a service in a module.
+
+  The options are those of `start/2` and `:name`, by default the module. The module gets `child_spec/1` and
+  `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
+  replaced), and the functions of `ExternalService` without their first argument: `call/1`, `call/2`, `call!/1`, `call!/2`,
+  `available?/0`, `blown?/0`, `state/0`, `reset/0`.
+
+  The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
+  again the service starts afresh.
+
+  Anonymous functions may stand in the options; then the options are evaluated each time the service is started, and
+  otherwise once, when the module is compiled.
+  """
+  defmacro __using__(options) do
+    quote do
+      unquote(ExternalService.Definition.quoted(options))
+
+      @doc "Returns the specification that starts the service under a supervisor."
+      @spec child_spec(keyword()) :: Supervisor.child_spec()
+      def child_spec(overrides \\ []),
+        do: %{id: __MODULE__, type: :worker, start: {__MODULE__, :start_link, [overrides]}}
+
+      @doc "Starts the service with `overrides` merged over the module's options."
+      @spec start_link(keyword()) :: Agent.on_start()
+      def start_link(overrides \\ []) do
+        options = __external_service__()
+        start = fn -> ExternalService.__start__(@external_service, options, overrides) end
+        Agent.start_link(start, name: Module.concat(__MODULE__, Starter))
+      end
+
+      @doc "See `ExternalService.call/2`."
+      def call(fun), do: ExternalService.call(@external_service, fun)
+
+      @doc "See `ExternalService.call/3`."
+      def call(retry, fun), do: ExternalService.call(@external_service, retry, fun)
+
+      @doc "See `ExternalService.call!/2`."
+      def call!(fun), do: ExternalService.call!(@external_service, fun)
+
+      @doc "See `ExternalService.call!/3`."
+      def call!(retry, fun), do: ExternalService.call!(@external_service, retry, fun)
+
+      @doc "See `ExternalService.available?/1`."
+      def available?, do: ExternalService.available?(@external_service)
+
+      @doc "See `ExternalService.blown?/1`."
+      def blown?, do: ExternalService.blown?(@external_service)
+
+      @doc "See `ExternalService.state/1`."
+      def state, do: ExternalService.state(@external_service)
+
+      @doc "See `ExternalService.reset/1`."
+      def reset, do: ExternalService.reset(@external_service)
+    end
+  end
+
+  @doc false
+  @spec __start__(service(), options(), options()) :: :ok
+  def __start__(name, options, overrides),
+    do: :ok = start(name, options |> Keyword.delete(:name) |> Options.merge(overrides))
+end

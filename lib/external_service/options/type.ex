@@ -1,0 +1,50 @@
+defmodule ExternalService.Options.Type do
+  # The types an option can be declared with: does a value fit, and how is that said in words? A new type is one
+  # clause of each function.
+  @moduledoc false
+
+  @type t ::
+          {:integer, integer(), integer()}
+          | {:share, float(), float()}
+          | {:in, [term()]}
+          | {:fun, arity()}
+          | {:struct, module()}
+          | {:list, t()}
+          | {:options, atom()}
+          | {:or, [t()]}
+          | :boolean
+          | :module
+          | :backend
+
+  @spec valid?(t(), term()) :: boolean()
+  def valid?({:integer, min, max}, value), do: is_integer(value) and value >= min and value <= max
+  def valid?({:share, min, max}, value), do: is_number(value) and value >= min and value <= max
+  def valid?({:in, values}, value), do: value in values
+  def valid?({:fun, arity}, value), do: is_function(value, arity)
+  def valid?({:struct, module}, value), do: is_struct(value, module)
+  def valid?({:list, type}, value), do: proper_list?(value) and Enum.all?(value, &valid?(type, &1))
+  def valid?({:options, _group}, value), do: Keyword.keyword?(value)
+  def valid?({:or, types}, value), do: Enum.any?(types, &valid?(&1, value))
+  def valid?(:boolean, value), do: is_boolean(value)
+  def valid?(:module, value), do: is_atom(value) and value not in [nil, true, false]
+  def valid?(:backend, {module, options}), do: valid?(:module, module) and Keyword.keyword?(options)
+  def valid?(:backend, value), do: valid?(:module, value)
+
+  @spec describe(t()) :: String.t()
+  def describe({:integer, 0, max}), do: "non negative integer up to #{max}"
+  def describe({:integer, 1, max}), do: "positive integer up to #{max}"
+  def describe({:integer, min, max}), do: "integer from #{min} to #{max}"
+  def describe({:share, min, max}), do: "number from #{min} to #{max}"
+  def describe({:in, [value]}), do: inspect(value)
+  def describe({:in, values}), do: "one of #{inspect(values)}"
+  def describe({:fun, arity}), do: "function of arity #{arity}"
+  def describe({:struct, module}), do: "#{inspect(module)} struct"
+  def describe({:list, type}), do: "list of #{describe(type)}s"
+  def describe({:options, _group}), do: "keyword list"
+  def describe({:or, types}), do: Enum.map_join(types, " or ", &describe/1)
+  def describe(:boolean), do: "boolean"
+  def describe(:module), do: "module"
+  def describe(:backend), do: "module or {module, keyword list}"
+
+  defp proper_list?(value), do: is_list(value) and List.improper?(value) == false
+end

@@ -1,0 +1,128 @@
+defmodule ExternalService.Telemetry do
+  @moduledoc """
+  Every event the library emits, and handlers for them.
+
+  | event | measurements | metadata, besides `:service` |
+  | --- | --- | --- |
+  | `[:external_service, :call, :start]` | `monotonic_time`, `system_time` | `telemetry_span_context` |
+  | `[:external_service, :call, :stop]` | `duration`, `monotonic_time` | `result`, `telemetry_span_context` |
+  | `[:external_service, :call, :exception]` | `duration`, `monotonic_time` | `kind`, `reason`, `stacktrace`, `telemetry_span_context` |
+  | `[:external_service, :call, :retry]` | `count` | `reason` |
+  | `[:external_service, :circuit_breaker, :blown]` | `count` | |
+  | `[:external_service, :circuit_breaker, :opened]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
+  | `[:external_service, :circuit_breaker, :closed]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
+
+  Times are in native units, `retry_after` is in milliseconds. `:retry` is emitted for each failed attempt, the last one
+  included; `:blown` for each refused attempt; `:opened` and `:closed` once for each change, in the order of the changes.
+
+  Events go to `:telemetry` where that library is loaded. Where it is not, the functions of this module keep the handlers:
+
+      ExternalService.Telemetry.attach(
+        "print-openings",
+        [:external_service, :circuit_breaker, :opened],
+        fn _event, measurements, metadata, _config -> IO.inspect({metadata.service, measurements.failures}) end,
+        nil
+      )
+
+  A handler runs in the process that makes the call. One that raises is detached and logged, and the call goes on.
+  """
+
+  alias ExternalService.Telemetry.Handlers
+
+  @compile {:no_warn_undefined, :telemetry}
+
+  @type handler_id :: term()
+  @type event :: [atom(), ...]
+  @type handler :: (event(), measurements :: map(), metadata :: map(), config :: term() -> any())
+
+  @call_start [:external_service, :call, :start]
+  @call_stop [:external_service, :call, :stop]
+  @call_exception [:external_service, :call, :exception]
+  @call_retry [:external_service, :call, :retry]
+  @blown [:external_service, :circuit_breaker, :blown]
+  @opened [:external_service, :circuit_breaker, :opened]
+  @closed [:external_service, :circuit_breaker, :closed]
+
+  @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @closed]
+
+  @doc "Returns the names of all events."
+  @spec events() :: [event()]
+  def events, do: @events
+
+  @doc """
+  Calls `handler` with event, measurements, metadata and `config` for each event called `event`.
+
+  Returns `{:error, :already_exists}` if there is a handler of this id.
+  """
+  @spec attach(handler_id(), event(), handler(), term()) :: :ok | {:error, :already_exists}
+  def attach(id, event, handler, config), do: attach_many(id, [event], handler, config)
+
+  @doc "The same as `attach/4` for several events."
+  @spec attach_many(handler_id(), [event()], handler(), term()) :: :ok | {:error, :already_exists}
+  def attach_many(id, events, handler, config) when is_function(handler, 4) do
+    if library?(),
+      do: :telemetry.attach_many(id, events, handler, config),
+      else: Handlers.attach(id, events, handler, config)
+  end
+
+  @doc "Removes the handler, or returns `{:error, :not_found}`."
+  @spec detach(handler_id()) :: :ok | {:error, :not_found}
+  def detach(id), do: if(library?(), do: :telemetry.detach(id), else: Handlers.detach(id))
+
+  # Does anything listen to the start and the end of a call? `mode` is the service's :telemetry option.
+  @doc false
+  @spec spans?(:all | :changes) :: boolean()
+  def spans?(:changes), do: false
+  def spans?(:all), do: library?() or Handlers.any?([@call_start, @call_stop, @call_exception])
+
+  @doc false
+  @spec span(term(), (() -> result)) :: result when result: term()
+  def span(service, fun) do
+    started = System.monotonic_time()
+    metadata = %{service: service, telemetry_span_context: make_ref()}
+    execute(@call_start, %{monotonic_time: started, system_time: System.system_time()}, metadata)
+
+    try do
+      fun.()
+    catch
+      kind, reason ->
+        failure = %{kind: kind, reason: reason, stacktrace: __STACKTRACE__}
+        execute(@call_exception, since(started), Map.merge(metadata, failure))
+        :erlang.raise(kind, reason, __STACKTRACE__)
+    else
+      result ->
+        execute(@call_stop, since(started), Map.put(metadata, :result, result))
+        result
+    end
+  end
+
+  @doc false
+  @spec retry(term(), term()) :: :ok
+  def retry(service, reason), do: execute(@call_retry, %{count: 1}, %{service: service, reason: reason})
+
+  @doc false
+  @spec blown(term()) :: :ok
+  def blown(service), do: execute(@blown, %{count: 1}, %{service: service})
+
+  @doc false
+  @spec changed(term(), :open | :closed, map(), map()) :: :ok
+  def changed(service, to, measurements, metadata),
+    do: execute(change_event(to), Map.put(measurements, :count, 1), Map.put(metadata, :service, service))
+
+  defp change_event(:open), do: @opened
+  defp change_event(:closed), do: @closed
+
+  defp since(started) do
+    now = System.monotonic_time()
+    %{duration: now - started, monotonic_time: now}
+  end
+
+  defp execute(event, measurements, metadata) do
+    if library?(),
+      do: :telemetry.execute(event, measurements, metadata),
+      else: Handlers.execute(event, measurements, metadata)
+  end
+
+  # Asked each time, because `:telemetry` may be loaded after the first service was started.
+  defp library?, do: :erlang.function_exported(:telemetry, :execute, 3)
+end
