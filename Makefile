@@ -25,11 +25,12 @@ endif
 ## Flags
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
-INCLUDES := -Ic_src/core -isystem "$(ERTS_INCLUDE_DIR)"
+INCLUDES  = -Ic_src/core -isystem "$(ERTS_INCLUDE_DIR)"
 HARDENED := -fvisibility=hidden -fstack-protector-strong
 C_FLAGS   = -std=c11 -O2 -fPIC -pthread $(HARDENED) $(WARNINGS) $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
 
-ifeq ($(shell uname -s),Darwin)
+# CROSSCOMPILE is set by Nerves, whose targets are never macOS.
+ifeq ($(CROSSCOMPILE)$(shell uname -s),Darwin)
 LINK_FLAGS = -bundle -undefined dynamic_lookup -pthread $(LDFLAGS)
 else
 LINK_FLAGS = -shared -pthread -Wl,-z,relro,-z,now $(LDFLAGS)
@@ -104,7 +105,7 @@ $(TSAN)/%_stress: $(TSAN)/%_stress.o $(patsubst %.c,$(TSAN)/%.o,$(CORE) $(SHARED
 	@$(CC) $(TSAN_FLAGS) -pthread -o $@ $^ $(LDFLAGS) -lcmocka
 
 # ThreadSanitizer can not place its memory under every layout the kernel picks; without randomisation it always can.
-FIXED_LAYOUT := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+FIXED_LAYOUT = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 # Runs every program of the list, then fails if any of them did.
 run_all = @failed=; for program in $(2); do \
@@ -157,8 +158,8 @@ check: setup
 	    for file in $(CORE) $(NIF); do $$cc -Werror $(C_FLAGS) -c -o /dev/null $$file || exit 1; done; \
 	    for file in $(wildcard test/c/*.c); do $$cc -Werror $(TEST_C_FLAGS) -c -o /dev/null $$file || exit 1; done; \
 	done
-	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 --inline-suppr --suppress=toomanyconfigs \
-	    -Ic_src/core -I"$(ERTS_INCLUDE_DIR)" --suppress='*:$(ERTS_INCLUDE_DIR)/*' c_src
+	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 --inline-suppr \
+	    --suppress=toomanyconfigs --suppress='*:$(ERTS_INCLUDE_DIR)/*' -Ic_src/core -I"$(ERTS_INCLUDE_DIR)" c_src
 
 format:
 	mix format

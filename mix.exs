@@ -66,7 +66,7 @@ defmodule Mix.Tasks.Compile.ExternalServiceNative do
   # Make splits names at spaces. The way from here to the build folder rarely has one, even where the folder that
   # both are in does.
   defp build_path! do
-    path = from_here(Path.split(Mix.Project.app_path()), Path.split(File.cwd!()))
+    path = from_here(Path.split(Path.expand(Mix.Project.app_path())), Path.split(File.cwd!()))
 
     if path =~ ~r/\s/ do
       Mix.raise("""
@@ -141,8 +141,12 @@ defmodule ExternalService.MixProject do
   end
 
   def application do
-    [extra_applications: [:logger]]
+    [extra_applications: extra_applications(Mix.env())]
   end
+
+  # PropEr, for the tests, is one of the system's packages: part of OTP as far as mix can tell.
+  defp extra_applications(:test), do: [:logger, proper: :optional]
+  defp extra_applications(_env), do: [:logger]
 
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_env), do: ["lib"]
@@ -163,14 +167,14 @@ defmodule ExternalService.MixProject do
   end
 
   defp description do
-    "Calls to services that can fail: retries with backoff, circuit breakers and limits, on a lock-free native core."
+    "Calls to services that can fail: retries with backoff and circuit breakers, on a native core."
   end
 
   defp package do
     [
       licenses: ["Apache-2.0"],
       links: %{},
-      files: ~w(lib c_src guides Makefile mix.exs .formatter.exs README.md CHANGELOG.md LICENSE)
+      files: ~w(lib c_src Makefile mix.exs .formatter.exs README.md CHANGELOG.md LICENSE)
     ]
   end
 

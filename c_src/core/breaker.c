@@ -106,7 +106,7 @@ es_admission es_breaker_peek(const es_breaker *breaker, int64_t now_ns, uint64_t
     if (state_in(word) == ES_OPEN) {
         admission.retry_after_ns = still_open_ns(breaker, now_ns);
         admission.answer = admission.retry_after_ns > 0 ? ES_REFUSED : ES_DUE;
-    } else if ((word & FAULT_FLAG) != 0 && es_random_hit(random_word, breaker->fault_ppm)) {
+    } else if (es_random_hit(random_word, breaker->fault_ppm)) {
         admission.answer = ES_REFUSED;
     }
     return admission;

@@ -9,7 +9,7 @@ defmodule ExternalService.Lifecycle do
   @spec start(ExternalService.service(), keyword()) :: :ok
   def start(name, given) do
     options = Options.validate!(:start, Options.merge(defaults(), given))
-    retry = RetryOptions.new(options[:retry])
+    retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
     breaker = breaker_options(options[:circuit_breaker])
     check_melt!(name, breaker, retry)
     warn_of_faults(name, breaker)
@@ -28,7 +28,11 @@ defmodule ExternalService.Lifecycle do
     end
   end
 
-  defp defaults, do: Application.get_env(:external_service, :defaults, [])
+  defp defaults do
+    defaults = Application.get_env(:external_service, :defaults, [])
+    Options.check_given!(:start, defaults, [:defaults])
+    defaults
+  end
 
   # A service that is already running is replaced as a whole: a closed breaker, no history.
   defp replace(name, options, retry, breaker) do

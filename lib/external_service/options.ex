@@ -71,7 +71,7 @@ defmodule ExternalService.Options do
       doc: "Share of attempts to refuse on purpose, above 0.0 up to 1.0: for trying out how callers cope."
     ],
     backend: [
-      type: :backend,
+      type: {:backend, {:install, 2}},
       default: @local_breaker,
       doc: "A module with the `ExternalService.CircuitBreaker` behaviour, or `{module, options}`."
     ]
@@ -186,17 +186,22 @@ defmodule ExternalService.Options do
   defp expand(_type, value, _path), do: value
 
   # Nested options are checked with their own path, so that the error names the option and not the group around it.
-  defp check!({:options, group}, key, value, path) when is_list(value),
-    do: check_given!(group, value, path ++ [key])
-
-  defp check!({:or, types} = type, key, value, path) when is_list(value) do
-    case List.keyfind(types, :options, 0) do
-      nil -> check_type!(type, key, value, path)
-      nested -> check!(nested, key, value, path)
+  defp check!(type, key, value, path) do
+    case nested_group(type) do
+      group when group != nil and is_list(value) -> check_nested!(group, type, key, value, path)
+      _plain -> check_type!(type, key, value, path)
     end
   end
 
-  defp check!(type, key, value, path), do: check_type!(type, key, value, path)
+  defp nested_group({:options, group}), do: group
+  defp nested_group({:or, types}), do: Enum.find_value(types, &nested_group/1)
+  defp nested_group(_type), do: nil
+
+  defp check_nested!(group, type, key, value, path) do
+    if Keyword.keyword?(value),
+      do: check_given!(group, value, path ++ [key]),
+      else: check_type!(type, key, value, path)
+  end
 
   defp check_type!(type, key, value, path) do
     unless Type.valid?(type, value) do

@@ -14,7 +14,7 @@ defmodule ExternalService.Options.Type do
           | {:or, [t()]}
           | :boolean
           | :module
-          | :backend
+          | {:backend, {callback :: atom(), arity()}}
 
   @spec valid?(t(), term()) :: boolean()
   def valid?({:integer, min, max}, value), do: is_integer(value) and value >= min and value <= max
@@ -27,8 +27,10 @@ defmodule ExternalService.Options.Type do
   def valid?({:or, types}, value), do: Enum.any?(types, &valid?(&1, value))
   def valid?(:boolean, value), do: is_boolean(value)
   def valid?(:module, value), do: is_atom(value) and value not in [nil, true, false]
-  def valid?(:backend, {module, options}), do: valid?(:module, module) and Keyword.keyword?(options)
-  def valid?(:backend, value), do: valid?(:module, value)
+  def valid?({:backend, _callback} = type, {module, own}), do: Keyword.keyword?(own) and valid?(type, module)
+
+  def valid?({:backend, {callback, arity}}, value),
+    do: valid?(:module, value) and Code.ensure_loaded?(value) and function_exported?(value, callback, arity)
 
   @spec describe(t()) :: String.t()
   def describe({:integer, 0, max}), do: "non negative integer up to #{max}"
@@ -44,7 +46,7 @@ defmodule ExternalService.Options.Type do
   def describe({:or, types}), do: Enum.map_join(types, " or ", &describe/1)
   def describe(:boolean), do: "boolean"
   def describe(:module), do: "module"
-  def describe(:backend), do: "module or {module, keyword list}"
+  def describe({:backend, {callback, arity}}), do: "module with #{callback}/#{arity} or {module, keyword list}"
 
   defp proper_list?(value), do: is_list(value) and List.improper?(value) == false
 end
