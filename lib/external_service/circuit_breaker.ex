@@ -6,7 +6,11 @@ defmodule ExternalService.CircuitBreaker do
   through; the failure after that opens it, and for `:reset` milliseconds calls are refused at once, with
   `ExternalService.CircuitBreakerOpen`, instead of adding to the trouble.
 
-      ExternalService.start(:mail, circuit_breaker: [tolerate: 5, within: 10_000, reset: 30_000])
+      iex> ExternalService.start(:printer, circuit_breaker: [tolerate: 1, within: 10_000, reset: 30_000])
+      iex> for _ <- 1..2, do: ExternalService.call(:printer, [max_attempts: 1], fn -> :retry end)
+      iex> {:error, error} = ExternalService.call(:printer, fn -> :printed end)
+      iex> error.__struct__
+      ExternalService.CircuitBreakerOpen
 
   ## Options
 

@@ -4,6 +4,7 @@ defmodule ExternalService.Lifecycle do
 
   require Logger
 
+  alias ExternalService.CircuitBreaker.Basic
   alias ExternalService.{CircuitBreaker, Native, Options, Retry, RetryOptions, Service, Unit, VirtualClock}
 
   @spec start(ExternalService.service(), keyword()) :: :ok
@@ -39,12 +40,13 @@ defmodule ExternalService.Lifecycle do
     old = Service.get(name)
     service = build(name, options, retry, breaker)
     Service.put(service)
-    if old && changed_backend?(old, service), do: CircuitBreaker.remove(name, old.breaker)
+    if old && old.breaker && not by_name?(old, service), do: CircuitBreaker.remove(name, old.breaker)
     :ok
   end
 
-  defp changed_backend?(%{breaker: {same, {backend, _}}}, %{breaker: {same, {backend, _}}}), do: false
-  defp changed_backend?(_old, _new), do: true
+  # A backend that knows its breakers by the service's name has put the new one in the old one's place.
+  defp by_name?(%{breaker: {Basic, {backend, _old}}}, %{breaker: {Basic, {backend, _new}}}), do: true
+  defp by_name?(_old, _new), do: false
 
   defp build(name, options, retry, breaker) do
     clock = options[:clock]

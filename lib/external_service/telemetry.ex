@@ -17,12 +17,15 @@ defmodule ExternalService.Telemetry do
 
   Events go to `:telemetry` where that library is loaded. Where it is not, the functions of this module keep the handlers:
 
-      ExternalService.Telemetry.attach(
-        "print-openings",
-        [:external_service, :circuit_breaker, :opened],
-        fn _event, measurements, metadata, _config -> IO.inspect({metadata.service, measurements.failures}) end,
-        nil
-      )
+      iex> tell = fn _event, %{failures: failures}, %{service: service}, pid -> send(pid, {service, failures}) end
+      iex> ExternalService.Telemetry.attach("openings", [:external_service, :circuit_breaker, :opened], tell, self())
+      :ok
+      iex> ExternalService.start(:fragile, circuit_breaker: [tolerate: 0])
+      iex> {:error, _error} = ExternalService.call(:fragile, [max_attempts: 1], fn -> :retry end)
+      iex> receive do: (message -> message)
+      {:fragile, 1}
+      iex> ExternalService.Telemetry.detach("openings")
+      :ok
 
   A handler runs in the process that makes the call. One that raises is detached and logged, and the call goes on.
   """

@@ -2,21 +2,15 @@ defmodule ExternalService.VirtualClock do
   @moduledoc """
   A clock that moves only when told to, so that tests of waits, windows and resets take no time.
 
-      clock = ExternalService.VirtualClock.new()
-
-      ExternalService.start(:mail,
-        clock: clock,
-        circuit_breaker: [tolerate: 0, reset: 60_000],
-        retry: [max_attempts: 1]
-      )
-
-      ExternalService.call(:mail, fn -> :retry end)
-      ExternalService.state(:mail)
-      #=> :open
-
-      ExternalService.VirtualClock.advance(clock, 60_000)
-      ExternalService.state(:mail)
-      #=> :closed
+      iex> clock = ExternalService.VirtualClock.new()
+      iex> options = [circuit_breaker: [tolerate: 0, reset: 60_000], retry: [max_attempts: 1]]
+      iex> ExternalService.start(:mail, [clock: clock] ++ options)
+      iex> {:error, _error} = ExternalService.call(:mail, fn -> :retry end)
+      iex> ExternalService.state(:mail)
+      :open
+      iex> ExternalService.VirtualClock.advance(clock, 60_000)
+      iex> ExternalService.state(:mail)
+      :closed
 
   A service started with `clock: clock` takes its times from it: the breaker, the retry delays and every wait. A wait
   does not sleep but moves the clock to its end. Several services may share a clock, and any process may use it.

@@ -56,8 +56,9 @@ defmodule ExternalService.CircuitBreaker.Local do
   @impl true
   def reset(service, breaker), do: settle(service, breaker, Native.breaker_reset(breaker))
 
+  # Listeners hear of it if it was open, and calls that were let through by it can not open it any more.
   @impl true
-  def remove(_service, _breaker), do: :ok
+  def remove(service, breaker), do: reset(service, breaker)
 
   @impl true
   def state(service, breaker) do

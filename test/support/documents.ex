@@ -1,0 +1,18 @@
+defmodule ExternalService.Documents do
+  @moduledoc false
+  # The Markdown documents, read for the tests that run their examples.
+
+  @spec elixir_blocks(Path.t()) :: [String.t()]
+  def elixir_blocks(path) do
+    for [_, block] <- Regex.scan(~r/^```elixir\n(.*?)^```/ms, File.read!(path)), do: block
+  end
+
+  # Fences end examples here; doctest ends them at blank lines.
+  @spec examples(Path.t()) :: String.t()
+  def examples(path), do: path |> File.read!() |> String.replace(~r/^```.*$/m, "")
+end
+
+defmodule ExternalService.Documents.Readme do
+  @external_resource "README.md"
+  @moduledoc ExternalService.Documents.examples("README.md")
+end
