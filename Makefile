@@ -140,8 +140,15 @@ test-tsan: $(STRESSES)
 demo: setup
 	mix run examples/demo.exs
 
-bench: setup
+BENCH := _build/c/core_bench
+
+bench: setup $(BENCH)
+	$(BENCH)
 	mix run bench/run.exs
+
+$(BENCH): bench/core_bench.c $(CORE) | setup
+	@mkdir -p $(@D)
+	@$(CC) $(TEST_C_FLAGS) -O2 -o $@ $^
 
 ## Checks
 

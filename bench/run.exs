@@ -1,0 +1,177 @@
+# What the library's operations cost: `make bench`, or
+#
+#     mix run bench/run.exs
+#
+# G is one GenServer.call round trip to an idle server, F is a call of the function itself. Both are measured in the same
+# run as everything else, and ratios and budgets are multiples of G: times depend on the machine, ratios hardly.
+
+Code.require_file("support.exs", __DIR__)
+
+defmodule Bench.IdleServer do
+  use GenServer
+
+  @impl true
+  def init(nil), do: {:ok, nil}
+
+  @impl true
+  def handle_call(:ping, _from, nil), do: {:reply, :pong, nil}
+end
+
+defmodule Bench.Loops do
+  import Bench, only: [loop: 2]
+
+  alias ExternalService.{CircuitBreaker, Native}
+
+  loop(round_trip(server), do: GenServer.call(server, :ping))
+  loop(direct(fun), do: fun.())
+
+  loop(available(service), do: ExternalService.available?(service))
+  loop(admit(breaker), do: Native.breaker_admit(breaker))
+  loop(call(service), do: ExternalService.call(service, fn -> :fine end))
+  loop(call_with_override(service), do: ExternalService.call(service, [max_attempts: 2], fn -> :fine end))
+  loop(fail_once(service), do: ExternalService.call(service, &fail_every_other_time/0))
+  loop(give_up(service), do: ExternalService.call(service, fn -> :retry end))
+  loop(melt(service), do: CircuitBreaker.melt(service))
+  loop(next_delay(schedule), do: Native.backoff_next(schedule, 3, 0, nil))
+
+  # The breaker tolerates ten, so it never opens.
+  loop melt_ten_and_reset(service) do
+    melt(10, service)
+    CircuitBreaker.reset(service)
+  end
+
+  # Jumps from service to service, so that hardly one is still in the cache.
+  def melt_anywhere(0, _services), do: :ok
+
+  def melt_anywhere(n, services) do
+    CircuitBreaker.melt(elem(services, rem(n * 7_919, tuple_size(services))))
+    melt_anywhere(n - 1, services)
+  end
+
+  def fine, do: :fine
+
+  defp fail_every_other_time do
+    if Process.put(:failed, not Process.get(:failed, false)), do: :fine, else: :retry
+  end
+end
+
+defmodule Bench.Run do
+  alias Bench.{IdleServer, Loops, Row}
+  alias ExternalService.{CircuitBreaker, Native}
+
+  @many_services 100_000
+  @hour 3_600_000
+  # Failures leave this window before there are enough of them to open the breaker, and it is closed throughout.
+  @wide [tolerate: 1_000_000, within: 20, reset: @hour]
+  # Exponential from 10 ms, capped at 2 s, five attempts, a tenth of jitter.
+  @schedule {:exponential, 10_000_000, 1, 2_000_000_000, :infinity, 5, 100_000}
+
+  # Loops that only read, and so have to be faster with two processes; the others must not be slower.
+  @scaling [&Loops.admit/2, &Loops.call/2]
+
+  def run do
+    IO.puts("OTP #{System.otp_release()}, Elixir #{System.version()}, #{System.schedulers_online()} schedulers\n")
+    {:ok, server} = GenServer.start_link(IdleServer, nil)
+
+    start_services()
+    breaker = Native.breaker_new({10, @hour * 1_000_000, @hour * 1_000_000, 0}, nil)
+    pairs = pairs(breaker)
+    rows = measure(baselines(server) ++ calls() ++ failures() ++ parts(breaker) ++ pairs)
+    Enum.each(pairs, &report_pair(&1, rows))
+
+    many = start_many_services()
+    IO.puts("\nWith #{@many_services} services more:\n")
+    measure(baselines(server) ++ with_many_services(many))
+  end
+
+  defp measure(rows) do
+    rows = Bench.measure(rows)
+    Bench.report(rows)
+    rows
+  end
+
+  defp report_pair(%{loop: loop, argument: argument, name: name}, rows) do
+    [one, two] = Enum.filter(rows, &(&1.loop == loop and &1.argument == argument))
+    gain = Bench.gain(one, two)
+    least = if loop in @scaling, do: 1.7, else: 1.0
+    verdict = if gain < least, do: "OVER BUDGET", else: "ok"
+    Bench.line(name <> ": times what one gets done", "", Bench.decimals(gain, 2), Bench.decimals(least, 1), verdict)
+  end
+
+  defp start_services do
+    start(:changes, telemetry: :changes)
+    start(:all, telemetry: :all)
+    start(:wide, circuit_breaker: @wide, retry: [base: 0], telemetry: :changes)
+    start(:single, circuit_breaker: @wide, retry: [max_attempts: 1], telemetry: :changes)
+    start(:narrow, circuit_breaker: [tolerate: 10, within: @hour, reset: @hour])
+    start(:open, circuit_breaker: [tolerate: 0, within: @hour, reset: @hour], telemetry: :changes)
+    CircuitBreaker.melt(:open)
+  end
+
+  # Each is melted too rarely to open.
+  defp start_many_services do
+    names = for number <- 1..@many_services, do: {:many, number}
+    Enum.each(names, &start(&1, circuit_breaker: [tolerate: 10, within: 1, reset: @hour]))
+    List.to_tuple(names)
+  end
+
+  defp start(name, options), do: :ok = ExternalService.start(name, options)
+
+  defp baselines(server) do
+    [
+      %Row{name: "G: GenServer.call to an idle server", loop: &Loops.round_trip/2, argument: server},
+      %Row{name: "F: the function itself", loop: &Loops.direct/2, argument: &Loops.fine/0}
+    ]
+  end
+
+  defp calls do
+    [
+      row("available?/1, closed", &Loops.available/2, :changes, 0.06),
+      row("call/2, telemetry: :changes", &Loops.call/2, :changes, 0.12),
+      row("call/2, telemetry: :all, no handler", &Loops.call/2, :all, 0.35),
+      row("call/3 with a keyword override", &Loops.call_with_override/2, :changes, 0.5)
+    ]
+  end
+
+  defp failures do
+    [
+      row("call/2, refused: breaker open", &Loops.call/2, :open, 0.3),
+      row("call/2, fails once, retried without a wait", &Loops.fail_once/2, :wide, 0.25),
+      row("call/2, one attempt, RetriesExhausted", &Loops.give_up/2, :single, 0.4),
+      row("melt/1, tolerate 1_000_000", &Loops.melt/2, :wide, 0.08),
+      %{row("melt/1, tolerate 10 (and 1/10 reset/1)", &Loops.melt_ten_and_reset/2, :narrow, 0.08) | operations: 10},
+      row("melt/1, open", &Loops.melt/2, :open, 0.08)
+    ]
+  end
+
+  defp parts(breaker) do
+    [
+      row("admit, closed breaker, by handle", &Loops.admit/2, breaker, 0.06),
+      row("next delay", &Loops.next_delay/2, @schedule, 0.06)
+    ]
+  end
+
+  defp pairs(breaker) do
+    [
+      two_processes("admit", &Loops.admit/2, breaker),
+      two_processes("call/2", &Loops.call/2, :changes),
+      two_processes("call/2 refused", &Loops.call/2, :open),
+      two_processes("melt/1", &Loops.melt/2, :wide)
+    ]
+  end
+
+  defp with_many_services(many) do
+    [
+      row("melt/1, one service, tolerate 1_000_000", &Loops.melt/2, :wide, 0.08),
+      row("melt/1, each time another service", &Loops.melt_anywhere/2, many, nil),
+      row("call/2, telemetry: :changes", &Loops.call/2, :changes, 0.12)
+    ]
+  end
+
+  defp row(name, loop, argument, budget), do: %Row{name: name, loop: loop, argument: argument, budget: budget}
+
+  defp two_processes(name, loop, argument),
+    do: %Row{name: name <> ", two processes", loop: loop, argument: argument, processes: 2}
+end
+
+Bench.Run.run()
