@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+
+defmodule ExternalService.NativeTest do
+  # Memory is measured of the whole VM, so nothing runs beside these.
+  use ExternalService.Case, async: false
+
+  alias ExternalService.Native
+
+  @ms 1_000_000
+  @schedule {:exponential, 10 * @ms, 1, :infinity, :infinity, 5, 0}
+
+  # Functions of the module that are no NIFs.
+  @elixir [load: 0]
+
+  # NIF => arguments that are valid, made anew for each call.
+  defp valid(:clock_new), do: [1]
+  defp valid(:clock_now), do: [Native.clock_new(1)]
+  defp valid(:clock_advance), do: [Native.clock_new(1), 5]
+  defp valid(:clock_wait_until), do: [Native.clock_new(1), 5]
+  defp valid(:breaker_new), do: [{2, 10_000 * @ms, 1000 * @ms, 0}, nil]
+  defp valid(:breaker_report), do: [breaker(), 0, :failure]
+  defp valid(:breaker_change), do: [breaker(), :first]
+  defp valid(:backoff_next), do: [@schedule, 1, 0, nil]
+  defp valid(:backoff_plan), do: [@schedule, 10]
+  defp valid(:backoff_window), do: [@schedule]
+  defp valid(:backoff_curves), do: []
+  defp valid(:trip_within), do: [@schedule, 2, :per_attempt]
+  defp valid(:trip_names), do: []
+
+  defp valid(name) when name in [:breaker_admit, :breaker_ask, :breaker_melt, :breaker_reset, :breaker_state],
+    do: [breaker()]
+
+  defp breaker(clock \\ nil), do: Native.breaker_new({2, 10_000 * @ms, 1000 * @ms, 0}, clock)
+
+  defp nifs, do: Native.__info__(:functions) -- @elixir
+
+  defp hostile do
+    [
+      nil,
+      true,
+      :ok,
+      :infinity,
+      :nan,
+      :"",
+      :first,
+      0,
+      1,
+      -1,
+      2,
+      255,
+      1_000_000,
+      1_000_001,
+      Integer.pow(2, 31),
+      Integer.pow(2, 32),
+      Integer.pow(2, 59),
+      Integer.pow(2, 60),
+      Integer.pow(2, 63) - 1,
+      Integer.pow(2, 63),
+      Integer.pow(2, 64) - 1,
+      Integer.pow(2, 64),
+      Integer.pow(10, 30),
+      -Integer.pow(2, 63),
+      -Integer.pow(2, 63) - 1,
+      -Integer.pow(10, 30),
+      0.0,
+      -0.5,
+      1.5,
+      1.0e308,
+      "",
+      "text",
+      <<1::3>>,
+      String.duplicate("x", 100_000),
+      [],
+      [1],
+      [1 | 2],
+      'chars',
+      Enum.to_list(1..1000),
+      %{},
+      %{a: 1},
+      {},
+      {1},
+      {1, 2},
+      {1, 2, 3},
+      {1, 2, 3, 4},
+      {1, 2, 3, 4, 5},
+      {:exponential, 1, 1, 1, 1, 1, 1},
+      {1, 1, 1, 1, 1, 1, 1},
+      List.to_tuple(Enum.to_list(1..10_000)),
+      self(),
+      make_ref(),
+      hd(Port.list()),
+      fn -> 1 end,
+      &Native.clock_now/1,
+      Native.clock_new(1),
+      breaker()
+    ]
+  end
+
+  # What a NIF may answer. Anything else, and any exception but ArgumentError, is a defect.
+  defp documented?(value) when is_integer(value) or is_reference(value) or value == nil, do: true
+  defp documented?(value) when value in [:ok, :changed, :blown, :due, :exhausted, :infinity], do: true
+  defp documented?({tag, ns}) when tag in [:changed, :open, :last], do: is_integer(ns) or ns == :infinity
+  defp documented?({state, _, _, _, _}) when state in [:open, :closed], do: true
+  defp documented?(list) when is_list(list), do: Enum.all?(list, &(is_integer(&1) or is_atom(&1)))
+  defp documented?(_value), do: false
+
+  defp outcome(name, arguments) do
+    if documented?(apply(Native, name, arguments)), do: :answered, else: :undocumented
+  rescue
+    ArgumentError -> :refused
+  end
+
+  # All argument lists that differ from a valid one in one place.
+  defp spoilt(name) do
+    for {_, position} <- Enum.with_index(valid(name)), term <- hostile() do
+      List.replace_at(valid(name), position, term)
+    end
+  end
+
+  # All argument lists whose tuple at `position` has one field replaced.
+  defp spoilt_field(name, position) do
+    tuple = Enum.at(valid(name), position)
+
+    for field <- 0..(tuple_size(tuple) - 1), term <- hostile() do
+      List.replace_at(valid(name), position, put_elem(tuple, field, term))
+    end
+  end
+
+  test "every NIF has valid arguments in this file, and answers them" do
+    for {name, arity} <- nifs() do
+      assert length(valid(name)) == arity
+      assert {name, outcome(name, valid(name))} == {name, :answered}
+    end
+  end
+
+  for {name, arity} <- Native.__info__(:functions) -- @elixir, arity > 0 do
+    test "#{name}/#{arity} refuses every hostile argument or answers as documented" do
+      outcomes = Enum.map(spoilt(unquote(name)), &{outcome(unquote(name), &1), &1})
+      assert [] == for({:undocumented, arguments} <- outcomes, do: arguments)
+      assert Enum.count(outcomes, &match?({:refused, _}, &1)) >= 30
+    end
+  end
+
+  for {name, position} <- [breaker_new: 0, backoff_next: 0, backoff_plan: 0, backoff_window: 0, trip_within: 0] do
+    test "#{name} refuses hostile fields of its tuple or answers as documented" do
+      outcomes = Enum.map(spoilt_field(unquote(name), unquote(position)), &{outcome(unquote(name), &1), &1})
+      assert [] == for({:undocumented, arguments} <- outcomes, do: arguments)
+      assert Enum.count(outcomes, &match?({:refused, _}, &1)) >= 100
+    end
+  end
+
+  # Just outside what is allowed, and what would be inside again if its upper bits were lost.
+  defp out_of_range do
+    clock = Native.clock_new(1)
+    schedule = &put_elem({:exponential, @ms, 1, :infinity, :infinity, :infinity, 0}, &1, &2)
+    breaker = &put_elem({2, @ms, @ms, 0}, &1, &2)
+
+    [
+      clock_new: [-1],
+      clock_new: [Integer.pow(2, 64)],
+      clock_advance: [clock, -1],
+      clock_advance: [clock, Integer.pow(2, 63)],
+      clock_advance: [nil, 1],
+      clock_wait_until: [nil, 1],
+      breaker_new: [breaker.(0, -1), nil],
+      breaker_new: [breaker.(0, 1_000_001), nil],
+      breaker_new: [breaker.(0, Integer.pow(2, 32)), nil],
+      breaker_new: [breaker.(1, 0), nil],
+      breaker_new: [breaker.(1, :infinity), nil],
+      breaker_new: [breaker.(2, -1), nil],
+      breaker_new: [breaker.(3, 1_000_001), nil],
+      breaker_new: [breaker.(3, Integer.pow(2, 32)), nil],
+      breaker_report: [breaker(), -1, :failure],
+      breaker_report: [breaker(), 0, :melted],
+      breaker_change: [breaker(), :last],
+      backoff_next: [@schedule, 0, 0, nil],
+      backoff_plan: [schedule.(5, :infinity), 1001],
+      backoff_plan: [schedule.(5, :infinity), Integer.pow(2, 32)],
+      trip_within: [@schedule, 1_000_001, :per_call],
+      trip_within: [@schedule, Integer.pow(2, 32), :per_call],
+      trip_within: [@schedule, 1, :per_year]
+    ] ++
+      for {field, value} <- [
+            {0, :cubic},
+            {1, -1},
+            {2, 0},
+            {3, 0},
+            {4, 0},
+            {5, 0},
+            {6, 1_000_001},
+            {6, Integer.pow(2, 32)}
+          ] do
+        {:backoff_window, [schedule.(field, value)]}
+      end
+  end
+
+  test "numbers and words out of range are refused" do
+    for {name, arguments} <- out_of_range() do
+      assert {name, arguments, outcome(name, arguments)} == {name, arguments, :refused}
+    end
+  end
+
+  test "a handle of another kind is refused everywhere" do
+    for {name, _} <- nifs(), {argument, position} <- Enum.with_index(valid(name)), is_reference(argument) do
+      for other <- [Native.clock_new(1), breaker(), make_ref()], kind(other) != kind(argument) do
+        assert outcome(name, List.replace_at(valid(name), position, other)) == :refused
+      end
+    end
+  end
+
+  defp kind(handle) do
+    Enum.find_value([clock: &Native.clock_now/1, breaker: &Native.breaker_ask/1], :none, fn {kind, nif} ->
+      try do
+        nif.(handle) && kind
+      rescue
+        ArgumentError -> nil
+      end
+    end)
+  end
+
+  test "hostile arguments in every place at once crash nothing, over thousands of random calls" do
+    terms = List.to_tuple(hostile())
+    pick = fn -> elem(terms, :rand.uniform(tuple_size(terms)) - 1) end
+
+    for {name, arity} <- nifs(), arity > 0, _ <- 1..500 do
+      arguments = for _ <- 1..arity, do: pick.()
+      assert outcome(name, arguments) != :undocumented
+    end
+  end
+
+  test "the NIFs keep working after all of that" do
+    clock = Native.clock_new(1)
+    breaker = breaker(clock)
+    assert Native.breaker_ask(breaker) == :ok
+    for _ <- 1..2, do: assert(Native.breaker_melt(breaker) == :ok)
+    assert Native.breaker_melt(breaker) == :changed
+    assert {:closed, :open, :tolerate, 3, _, _} = Native.breaker_change(breaker, :first)
+    assert Native.breaker_change(breaker, :next) == nil
+    assert {:open, _} = Native.breaker_admit(breaker)
+    Native.clock_advance(clock, 1000 * @ms)
+    assert {:changed, generation} = Native.breaker_admit(breaker)
+    assert Native.breaker_report(breaker, generation, :success) == :ok
+  end
+
+  describe "the rules and curves of the core" do
+    test "are the options that choose them" do
+      options = Keyword.keys(ExternalService.Options.schema(:circuit_breaker))
+      for rule <- Native.trip_names(), do: assert(rule in options, "no option in options.ex turns #{rule} on")
+
+      {:in, backoffs} = ExternalService.Options.schema(:retry)[:backoff][:type]
+      assert Enum.sort(Native.backoff_curves()) == Enum.sort(backoffs)
+    end
+  end
+
+  describe "backoff" do
+    test "plans what it then does" do
+      for curve <- Native.backoff_curves(), expiry <- [:infinity, 50 * @ms, 1], cap <- [:infinity, 30 * @ms] do
+        schedule = {curve, 10 * @ms, 1, cap, expiry, 8, 0}
+        assert Native.backoff_plan(schedule, 100) == followed(schedule, 1, 0)
+      end
+    end
+
+    defp followed(schedule, retry, elapsed) do
+      case Native.backoff_next(schedule, retry, elapsed, nil) do
+        :exhausted -> []
+        {:last, delay} -> [delay]
+        delay -> [delay | followed(schedule, retry + 1, elapsed + delay)]
+      end
+    end
+
+    test "spends a budget to the nanosecond" do
+      for budget <- [1, 999, 50_000, 12_345_678] do
+        schedule = {:exponential, 1000, 1, :infinity, budget, :infinity, 0}
+        assert schedule |> Native.backoff_plan(1000) |> Enum.sum() == budget
+      end
+    end
+
+    test "saturates: retry number 63 to 67, and a million, stay at the cap" do
+      schedule = {:exponential, 1 * @ms, 1, 30_000 * @ms, :infinity, :infinity, 0}
+
+      for retry <- [63, 64, 65, 66, 67, 1_000_000, Integer.pow(2, 62)] do
+        assert Native.backoff_next(schedule, retry, 0, nil) == 30_000 * @ms
+      end
+
+      uncapped = {:exponential, 1 * @ms, 1, :infinity, :infinity, :infinity, 0}
+      assert Native.backoff_next(uncapped, 1_000_000, 0, nil) > 30_000 * @ms
+    end
+
+    test "gives the first few of a schedule without an end" do
+      assert length(Native.backoff_plan({:linear, 1, 1, :infinity, :infinity, :infinity, 0}, 7)) == 7
+    end
+  end
+
+  describe "memory" do
+    # The VM's own count and, where the system tells, what the process holds. Every process is collected, since a
+    # handle may linger in any of them, and what a persistent term held goes only after all were.
+    defp memory do
+      Enum.each(Process.list(), &:erlang.garbage_collect/1)
+      :erlang.memory(:total) + resident()
+    end
+
+    defp resident do
+      case File.read("/proc/self/statm") do
+        {:ok, text} -> (text |> String.split() |> Enum.at(1) |> String.to_integer()) * 4096
+        {:error, _} -> 0
+      end
+    end
+
+    defp repeat(rounds, round), do: Task.await(Task.async(fn -> Enum.each(1..rounds, round) end), 60_000)
+
+    # The system takes memory back when it pleases, so the figure is looked at again until it is there.
+    defp grows_less_than(bytes, before), do: eventually(fn -> memory() - before < bytes end, 500)
+
+    test "of dropped breakers and clocks is given back, over 100,000 rounds" do
+      round = fn _ ->
+        clock = Native.clock_new(1)
+        Native.breaker_new({0, 10_000 * @ms, 1000 * @ms, 0}, clock) |> Native.breaker_melt()
+      end
+
+      repeat(10_000, round)
+      before = memory()
+      repeat(100_000, round)
+      assert grows_less_than(5_000_000, before)
+    end
+
+    test "of services started again and stopped is given back", %{service: s} do
+      round = fn _ ->
+        ExternalService.start(s, circuit_breaker: [tolerate: 100_000])
+        ExternalService.start(s, circuit_breaker: [tolerate: 100_000])
+        ExternalService.stop(s)
+      end
+
+      repeat(20, round)
+      before = memory()
+      repeat(300, round)
+      assert grows_less_than(50_000_000, before)
+    end
+  end
+end

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+
+defmodule ExternalService.OptionsTest do
+  use ExternalService.Case, async: true
+
+  alias ExternalService.Options
+
+  @huge Integer.pow(10, 30)
+  @long Integer.pow(10, 11)
+
+  # group => option => {what it accepts of the hostile values, boundaries and other values it accepts}
+  @rows %{
+    start: [
+      circuit_breaker: {[[]], [[tolerate: 1]]},
+      retry: {[[]], [[base: 1], quote(do: %RetryOptions{max_attempts: 1})]},
+      sleep_function: {[], [quote(do: &Function.identity/1)]},
+      clock: {[], [quote(do: VirtualClock.new())]},
+      telemetry: {[], [:all, :changes]}
+    ],
+    circuit_breaker: [
+      tolerate: {[:infinity, 0], [1, 1_000_000]},
+      within: {[], [:auto, 1, @long]},
+      reset: {[0], [1, @long]},
+      melt: {[], [:per_attempt, :per_call]},
+      fault_injection: {[], [1.0, 0.5, 1, 1.0e-6]},
+      backend: {[], [StandIn, {StandIn, []}, {StandIn, [colour: :red]}]}
+    ],
+    retry: [
+      backoff: {[], [:exponential, :linear]},
+      base: {[0], [1, @long]},
+      factor: {[], [1, 1_000_000]},
+      cap: {[], [1, @long]},
+      expiry: {[:infinity], [1, @long]},
+      max_attempts: {[:infinity], [1, 1_000_000]},
+      jitter: {[true, false, 0, 0.0], [0.1, 1.0, 1]},
+      retry_on: {[], [quote(do: &Function.identity/1)]},
+      retry_exceptions: {[[], [:exponential]], [[KeyError], quote(do: &Function.identity/1)]}
+    ]
+  }
+
+  # Values that the option refuses because of another one, or that no start should wait for.
+  @too_high [tolerate: 1_000_001, fault_injection: 1.0000001, jitter: 1.0000001]
+
+  # Given to every option. What an option accepts of these stands in its row.
+  defp hostile do
+    [
+      nil,
+      true,
+      false,
+      :infinity,
+      :neg_infinity,
+      :nan,
+      :no_such_word,
+      -1,
+      0,
+      @huge,
+      -@huge,
+      -0.1,
+      0.0,
+      1.5,
+      1.0e308,
+      -1.0e308,
+      "1",
+      'chars',
+      [],
+      [1],
+      [1 | 2],
+      [KeyError | KeyError],
+      [nil],
+      [true],
+      [:exponential],
+      %{},
+      {},
+      {1, 2},
+      {:infinity, []},
+      self(),
+      make_ref(),
+      fn _one, _two -> true end
+    ]
+  end
+
+  defp refused_by(accepted), do: Enum.reject(hostile(), fn value -> Enum.any?(accepted, &(&1 === value)) end)
+
+  # The options of start/2 with this value at its place, and the path to the place.
+  defp placed(:start, option, value), do: {[{option, value}], []}
+  defp placed(group, option, value), do: {[{group, [{option, value}]}], [group]}
+
+  defp suffix([]), do: ""
+  defp suffix(path), do: " (in options #{inspect(path)})"
+
+  defp refused(service, group, option, value) do
+    {options, path} = placed(group, option, value)
+    error = catch_error(ExternalService.start(service, options))
+    assert %ValidationError{key: ^option, keys_path: ^path, value: ^value} = error
+    message = Exception.message(error)
+    assert String.starts_with?(message, "invalid value for #{inspect(option)} option: expected ")
+    assert String.ends_with?(message, ", got: #{inspect(value)}#{suffix(path)}")
+    assert ExternalService.state(service) == {:error, :not_found}
+  end
+
+  test "every declared option has a row in this table, and every row its option" do
+    for {group, rows} <- @rows do
+      assert Enum.sort(Keyword.keys(rows)) == Enum.sort(Keyword.keys(Options.schema(group)))
+    end
+  end
+
+  test "every declared option has a type and says what it does, and its default is valid", %{service: s} do
+    for {group, _} <- @rows, {option, declared} <- Options.schema(group) do
+      assert declared[:type], "#{option} has no type"
+      assert is_binary(declared[:doc]) and declared[:doc] != "", "#{option} is not documented"
+
+      if Keyword.has_key?(declared, :default) do
+        {options, _path} = placed(group, option, declared[:default])
+        assert ExternalService.start(s, options) == :ok
+      end
+    end
+  end
+
+  for {group, rows} <- @rows, {option, {accepted, _}} <- rows do
+    test "#{inspect(option)} of #{group} refuses what it is not, by name and path, and starts nothing", %{service: s} do
+      refused = refused_by(unquote(Macro.escape(accepted)))
+      assert length(refused) > 20
+      for value <- refused, do: refused(s, unquote(group), unquote(option), value)
+      refute s in ExternalService.services()
+    end
+  end
+
+  for {group, rows} <- @rows, {option, {accepted, values}} <- rows, value <- accepted ++ values do
+    value = if match?({_, _, _}, value), do: value, else: Macro.escape(value)
+
+    test "#{inspect(option)} of #{group} accepts #{Macro.to_string(value)}", %{service: s} do
+      {options, _path} = placed(unquote(group), unquote(option), unquote(value))
+      assert ExternalService.start(s, options) == :ok
+      assert s in ExternalService.services()
+    end
+  end
+
+  for {group, rows} <- @rows, group == :retry, {option, {accepted, _}} <- rows do
+    test "#{inspect(option)} is refused by RetryOptions.new/1 and by call/3 as by start/2", %{service: s} do
+      ExternalService.start(s)
+
+      for value <- refused_by(unquote(Macro.escape(accepted))) do
+        given = [{unquote(option), value}]
+        assert %ValidationError{keys_path: []} = error = catch_error(RetryOptions.new(given))
+        assert %ValidationError{} = called = catch_error(ExternalService.call(s, given, attempting(1)))
+        assert {error.key, called.key} == {unquote(option), unquote(option)}
+        assert Exception.message(error) =~ inspect(unquote(option))
+      end
+
+      assert attempts() == 0
+    end
+  end
+
+  for {option, value} <- @too_high do
+    test "#{inspect(option)} refuses #{value}, just above what it accepts", %{service: s} do
+      group = if unquote(option) == :jitter, do: :retry, else: :circuit_breaker
+      refused(s, group, unquote(option), unquote(value))
+    end
+  end
+
+  describe "unknown options" do
+    test "are named with the valid ones, at every depth", %{service: s} do
+      for {options, path, group} <- [
+            {[foo: 1], [], :start},
+            {[circuit_breaker: [foo: 1]], [:circuit_breaker], :circuit_breaker},
+            {[retry: [foo: 1]], [:retry], :retry}
+          ] do
+        error = catch_error(ExternalService.start(s, options))
+        assert %ValidationError{key: [:foo], keys_path: ^path} = error
+        valid = inspect(Keyword.keys(Options.schema(group)), limit: :infinity)
+        assert Exception.message(error) == "unknown options [:foo], valid options are: #{valid}#{suffix(path)}"
+      end
+
+      assert ExternalService.state(s) == {:error, :not_found}
+    end
+
+    test "are all named", %{service: s} do
+      error = catch_error(ExternalService.start(s, foo: 1, telemetry: :all, bar: 2))
+      assert Exception.message(error) =~ "unknown options [:foo, :bar]"
+    end
+
+    test "of :name belong to a module that uses the library, not to start/2", %{service: s} do
+      assert_raise ValidationError, ~r/unknown options \[:name\]/, fn -> ExternalService.start(s, name: :x) end
+    end
+  end
+
+  test "options that are no keyword list are refused", %{service: s} do
+    for wrong <- [5, nil, %{}, [1], :all, "x", [{"retry", []}]] do
+      assert is_exception(raised(fn -> ExternalService.start(s, wrong) end))
+    end
+
+    assert ExternalService.state(s) == {:error, :not_found}
+  end
+
+  test "a backend's own options may be anything, but those it shares are checked", %{service: s} do
+    error = catch_error(ExternalService.start(s, circuit_breaker: [backend: {StandIn, tolerate: -1}]))
+    assert %ValidationError{key: :tolerate} = error
+    assert hd(error.keys_path) == :circuit_breaker
+    assert ExternalService.start(s, circuit_breaker: [backend: {StandIn, anything: -1}]) == :ok
+  end
+
+  test "a backend that is no such module is refused by name", %{service: s} do
+    for backend <- [:no_such_module, Enum, {Enum, []}] do
+      assert_raise ValidationError, ~r/:backend/, fn ->
+        ExternalService.start(s, circuit_breaker: [backend: backend])
+      end
+    end
+  end
+
+  test "a RetryOptions struct with impossible values is refused as the options in it would be", %{service: s} do
+    for {option, value} <- [base: -1, cap: 0, max_attempts: 0, jitter: 2.0, backoff: :cubic, retry_on: 1] do
+      error = raised(fn -> ExternalService.start(s, retry: struct(RetryOptions, [{option, value}])) end)
+      assert %ValidationError{key: ^option, keys_path: [:retry], value: ^value} = error
+    end
+
+    assert ExternalService.state(s) == {:error, :not_found}
+  end
+
+  test "options that fail leave a running service as it was", %{service: s} do
+    start_recording(s, retry: [max_attempts: 2], circuit_breaker: [tolerate: 2])
+    fail(s)
+    catch_error(ExternalService.start(s, retry: [max_attempts: 0]))
+    catch_error(ExternalService.start(s, circuit_breaker: [tolerate: :infinity, fault_injection: 0.5]))
+    catch_error(ExternalService.start(s, circuit_breaker: [melt: :per_call], retry: [max_attempts: :infinity]))
+    ExternalService.call(s, attempting(:retry))
+    assert attempts() == 2
+    assert ExternalService.blown?(s)
+  end
+
+  test "retries without a bound are refused where only giving up melts", %{service: s} do
+    for retry <- [
+          [max_attempts: :infinity],
+          %RetryOptions{max_attempts: :infinity},
+          [max_attempts: :infinity, expiry: :infinity]
+        ] do
+      assert_raise ArgumentError, ~r/never give up/, fn ->
+        ExternalService.start(s, circuit_breaker: [melt: :per_call], retry: retry)
+      end
+    end
+
+    assert ExternalService.state(s) == {:error, :not_found}
+    bounded = [max_attempts: :infinity, expiry: 1000]
+    assert ExternalService.start(s, circuit_breaker: [melt: :per_call], retry: bounded) == :ok
+    assert ExternalService.start(s, retry: [max_attempts: :infinity]) == :ok
+  end
+end
+
+defmodule ExternalService.OptionsTest.Defaults do
+  # The application environment is everybody's, so nothing runs beside these.
+  use ExternalService.Case, async: false
+
+  setup do
+    before = Application.fetch_env(:external_service, :defaults)
+
+    on_exit(fn ->
+      case before do
+        {:ok, defaults} -> Application.put_env(:external_service, :defaults, defaults)
+        :error -> Application.delete_env(:external_service, :defaults)
+      end
+    end)
+  end
+
+  defp defaults(defaults), do: Application.put_env(:external_service, :defaults, defaults)
+
+  test "the application environment gives every service its defaults", %{service: s} do
+    defaults(retry: [max_attempts: 2], circuit_breaker: [melt: :per_call, backend: StandIn])
+    start_recording(s)
+    ExternalService.call(s, attempting(:retry))
+    assert {attempts(), StandIn.count(:melt)} == {2, 1}
+  end
+
+  test "a service's own options stand above them, key by key, and a call's above those", %{service: s} do
+    defaults(retry: [max_attempts: 2, base: 7], circuit_breaker: [melt: :per_call, backend: StandIn])
+    start_recording(s, retry: [max_attempts: 3], circuit_breaker: [melt: :per_attempt])
+    ExternalService.call(s, fn -> :retry end)
+    assert {slept(), StandIn.count(:melt)} == {[7, 14], 3}
+    ExternalService.call(s, [max_attempts: 4], fn -> :retry end)
+    assert slept() == [7, 14, 28]
+  end
+
+  test "a service's RetryOptions struct replaces the default retry options", %{service: s} do
+    defaults(retry: [max_attempts: 2, base: 7])
+    start_recording(s, retry: %RetryOptions{max_attempts: 3})
+    ExternalService.call(s, fn -> :retry end)
+    assert slept() == [10, 20]
+  end
+
+  test "wrong defaults are refused like wrong options", %{service: s} do
+    defaults(retry: [max_attempts: 0])
+    assert_raise ValidationError, ~r/:max_attempts/, fn -> ExternalService.start(s) end
+    defaults(colour: :red)
+    assert_raise ValidationError, ~r/\[:colour\]/, fn -> ExternalService.start(s) end
+    defaults([:circuit_breaker])
+    assert is_exception(raised(fn -> ExternalService.start(s) end))
+    assert ExternalService.state(s) == {:error, :not_found}
+  end
+
+  test "defaults that change later concern only services started later", %{service: s} do
+    start_recording(s, retry: [base: 1])
+    defaults(retry: [max_attempts: 2])
+    ExternalService.call(s, attempting(:retry))
+    assert attempts() == 5
+    start_recording(s, retry: [base: 1])
+    ExternalService.call(s, attempting(:retry))
+    assert attempts() == 2
+  end
+end
