@@ -88,7 +88,7 @@ TSAN_FLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 TESTS    := $(patsubst %.c,$(ASAN)/%,$(wildcard test/c/*_test.c))
 STRESSES := $(patsubst %.c,$(TSAN)/%,$(wildcard test/c/*_stress.c))
 
-TEST_C_FLAGS = -std=c11 -pthread $(WARNINGS) -Ic_src/core -Itest/c $(CPPFLAGS) $(CFLAGS)
+TEST_C_FLAGS = -std=c11 -pthread $(WARNINGS) -Ic_src/core -Itest/c -include test/c/cas_hook.h $(CPPFLAGS) $(CFLAGS)
 
 $(ASAN)/%.o: %.c Makefile | setup
 	@mkdir -p $(@D)
@@ -148,7 +148,7 @@ bench: setup $(BENCH)
 
 $(BENCH): bench/core_bench.c $(CORE) | setup
 	@mkdir -p $(@D)
-	@$(CC) $(TEST_C_FLAGS) -O2 -o $@ $^
+	@$(CC) $(C_FLAGS) -o $@ $^
 
 ## Checks
 

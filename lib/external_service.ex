@@ -1,5 +1,5 @@
 defmodule ExternalService do
-  alias ExternalService.{Call, CircuitBreaker, Lifecycle, Options, RetryOptions, Service}
+  alias ExternalService.{Call, CircuitBreaker, Concurrency, Lifecycle, Options, RateLimiter, RetryOptions, Service}
 
   @moduledoc """
   Calls to things that fail: with retries and a circuit breaker in front of them.
@@ -35,14 +35,16 @@ defmodule ExternalService do
 
   ## What a call passes
 
-  Outermost first: telemetry span, retry loop, circuit breaker, the function, the classification of its result, the
-  report to the breaker. A refusal by the breaker ends the call; it is not retried and is not a failure.
+  Outermost first: telemetry span, retry loop, circuit breaker, rate limit, concurrency limit, the function, the
+  classification of its result, the report to the breaker. A refusal ends the call: it is not retried, it is no failure,
+  and what outer layers gave is given back.
 
   ## Options of a service
 
   #{Options.docs(:start)}
 
-  See `ExternalService.CircuitBreaker` and `ExternalService.RetryOptions` for theirs. Defaults for every service come from
+  See `ExternalService.CircuitBreaker`, `ExternalService.RetryOptions`, `ExternalService.RateLimiter` and
+  `ExternalService.Concurrency` for theirs. Defaults for every service come from
   the application environment; a service's own options are merged over them:
 
       config :external_service, defaults: [circuit_breaker: [melt: :per_call]]
@@ -63,7 +65,8 @@ defmodule ExternalService do
   @type retries_exhausted :: {:error, ExternalService.RetriesExhausted.t()}
   @type circuit_breaker_open :: {:error, ExternalService.CircuitBreakerOpen.t()}
   @type service_not_started :: {:error, ExternalService.ServiceNotStarted.t()}
-  @type error :: retries_exhausted() | circuit_breaker_open() | service_not_started()
+  @type rate_limited :: {:error, ExternalService.RateLimited.t()}
+  @type error :: retries_exhausted() | circuit_breaker_open() | rate_limited() | service_not_started()
 
   @doc """
   Starts a service, or starts it afresh if it is running: with a closed breaker and no history.
@@ -73,6 +76,24 @@ defmodule ExternalService do
   """
   @spec start(service(), options()) :: :ok
   def start(service, options \\ []), do: Lifecycle.start(service, options)
+
+  @doc """
+  Changes options of a running service and leaves the rest as it is.
+
+  The options are merged over the service's. What they do not touch goes on: the breaker with its failures, what was taken
+  from the rate limit, who holds a slot and who waits for one. Other limits hold at once: more slots let waiters in, fewer
+  are taken away as calls end.
+
+  Raises like `start/2`, and `ExternalService.ServiceNotStarted` if there is no such service; then nothing has changed.
+
+      iex> ExternalService.start(:reports, concurrency: [limit: 1])
+      iex> ExternalService.reconfigure(:reports, concurrency: [limit: 4])
+      :ok
+      iex> ExternalService.Concurrency.limit(:reports)
+      4
+  """
+  @spec reconfigure(service(), options()) :: :ok
+  def reconfigure(service, options), do: Lifecycle.reconfigure(service, options)
 
   @doc "Stops a service. Stopping one that is not started does nothing."
   @spec stop(service()) :: :ok
@@ -90,14 +111,20 @@ defmodule ExternalService do
     * `{:error, %ExternalService.RetriesExhausted{}}` - every attempt failed; if the last one raised a retried exception,
       that exception is raised instead
     * `{:error, %ExternalService.CircuitBreakerOpen{}}` - the breaker let no (further) attempt through
+    * `{:error, %ExternalService.RateLimited{}}` - its turn would not have come within the rate limit's `:wait`
+    * `{:error, %ExternalService.ServiceSaturated{}}` - it got no slot
     * `{:error, %ExternalService.ServiceNotStarted{}}`
   """
   @spec call(service(), retriable_function()) :: error() | term()
   def call(service, fun) when is_function(fun), do: Call.run(:return, service, nil, fun)
 
   @doc """
-  Calls `fun` with other retry options: a keyword list on top of the service's, or an `ExternalService.RetryOptions` struct
-  in their place.
+  Calls `fun` with options for this call: retry options in a keyword list on top of the service's, or an
+  `ExternalService.RetryOptions` struct in their place.
+
+  The keyword list may also hold:
+
+  #{Options.docs(:call)}
 
       iex> ExternalService.start(:search)
       iex> {:error, error} = ExternalService.call(:search, [max_attempts: 1], fn -> :retry end)
@@ -136,6 +163,27 @@ defmodule ExternalService do
   @doc "Closes the service's breaker and forgets its failures, or returns `{:error, :not_found}`."
   @spec reset(service()) :: :ok | {:error, :not_found}
   def reset(service), do: CircuitBreaker.reset(service)
+
+  @doc "Returns whether a call would have to wait for the rate limit now; `false` without one, or if it is not started."
+  @spec rate_limited?(service()) :: boolean()
+  def rate_limited?(service), do: match?({:wait, _ms}, RateLimiter.peek(service))
+
+  @doc "Returns whether every slot is in use now; `false` without a concurrency limit, or if it is not started."
+  @spec saturated?(service()) :: boolean()
+  def saturated?(service) do
+    limit = Concurrency.limit(service)
+    limit != nil and Concurrency.in_flight(service) >= limit
+  end
+
+  @doc """
+  Resets the breaker, the rate limit and the concurrency limit of a service, in this order.
+
+  Returns `{:error, :not_found}` if it is not started.
+  """
+  @spec reset_all(service()) :: :ok | {:error, :not_found}
+  def reset_all(service) do
+    with :ok <- CircuitBreaker.reset(service), :ok <- RateLimiter.reset(service), do: Concurrency.reset(service)
+  end
 
   @doc "Returns the names of the started services, in no particular order."
   @spec services() :: [service()]
@@ -190,11 +238,20 @@ defmodule ExternalService do
       @doc "See `ExternalService.blown?/1`."
       def blown?, do: ExternalService.blown?(@external_service)
 
+      @doc "See `ExternalService.saturated?/1`."
+      def saturated?, do: ExternalService.saturated?(@external_service)
+
       @doc "See `ExternalService.state/1`."
       def state, do: ExternalService.state(@external_service)
 
       @doc "See `ExternalService.reset/1`."
       def reset, do: ExternalService.reset(@external_service)
+
+      @doc "See `ExternalService.reset_all/1`."
+      def reset_all, do: ExternalService.reset_all(@external_service)
+
+      # Modules that were written before these functions came may have functions of their own by these names.
+      defoverridable state: 0
     end
   end
 

@@ -29,6 +29,17 @@
     X(ok)                                                                                                              \
     X(nil)                                                                                                             \
     X(blown)                                                                                                           \
+    X(external_service_slot)                                                                                           \
+    X(full)                                                                                                            \
+    X(granted)                                                                                                         \
+    X(done)                                                                                                            \
+    X(left)                                                                                                            \
+    X(more)                                                                                                            \
+    X(now)                                                                                                             \
+    X(queued)                                                                                                          \
+    X(refused)                                                                                                         \
+    X(reclaimed)                                                                                                       \
+    X(wait)                                                                                                            \
     X(changed)                                                                                                         \
     X(closed)                                                                                                          \
     X(due)                                                                                                             \
@@ -49,6 +60,9 @@ typedef struct {
     unsigned layout;
     ErlNifResourceType *clock_type;
     ErlNifResourceType *breaker_type;
+    ErlNifResourceType *slots_type;
+    ErlNifResourceType *holder_type;
+    ErlNifResourceType *limiter_type;
 #define ES_FIELD(name) ERL_NIF_TERM name;
     struct {
         ES_ATOMS(ES_FIELD)
@@ -92,6 +106,8 @@ extern const es_allocator es_enif_allocator;
 /* Opens the resource types of one file. False if the VM refuses. */
 bool es_clock_open(ErlNifEnv *env, es_priv *priv);
 bool es_breaker_open(ErlNifEnv *env, es_priv *priv);
+bool es_bulkhead_open(ErlNifEnv *env, es_priv *priv);
+bool es_limiter_open(ErlNifEnv *env, es_priv *priv);
 
 /* The NIFs, by file, under the names of their stubs in ExternalService.Native. */
 #define ES_NIF(name) ERL_NIF_TERM name(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
@@ -109,6 +125,23 @@ ES_NIF(breaker_melt);
 ES_NIF(breaker_reset);
 ES_NIF(breaker_state);
 ES_NIF(breaker_change);
+
+ES_NIF(bulkhead_new);
+ES_NIF(bulkhead_acquire);
+ES_NIF(bulkhead_release);
+ES_NIF(bulkhead_leave);
+ES_NIF(bulkhead_grant);
+ES_NIF(bulkhead_reset);
+ES_NIF(bulkhead_set);
+ES_NIF(bulkhead_counts);
+ES_NIF(holder_new);
+
+ES_NIF(limiter_new);
+ES_NIF(limiter_reserve);
+ES_NIF(limiter_peek);
+ES_NIF(limiter_give_back);
+ES_NIF(limiter_reset);
+ES_NIF(limiter_set);
 
 ES_NIF(backoff_next);
 ES_NIF(backoff_plan);

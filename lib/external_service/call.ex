@@ -1,58 +1,82 @@
 defmodule ExternalService.Call do
   # The pipeline every call passes, outermost layer first:
   #
-  #     telemetry span > retry loop > breaker > function > classify > breaker report
+  #     telemetry span > retry loop > breaker > rate limit > concurrency limit > function > classify > breaker report
   #
-  # Layers hand on `{:ok, value}`, `{:error, exception}` for a refusal or an exhausted call, or `{:raise, reason,
-  # stacktrace}` for a retried exception that ran out of retries; only `finish/2` turns these into what the caller sees.
+  # `service` is the service as this call sees it, the call's own options in place of its. Layers hand on `{:ok, value}`,
+  # `{:retry, reason}` and `{:raised, exception, reason, stacktrace}` for a failed attempt, and `{:error, exception}` for a
+  # refusal or an exhausted call; only `finish/2` turns these into what the caller sees.
   @moduledoc false
 
   require Logger
 
-  alias ExternalService.{CircuitBreaker, Retry, RetryOptions, Service, Telemetry}
+  alias ExternalService.{
+    CircuitBreaker,
+    Concurrency,
+    Options,
+    RateLimiter,
+    Retry,
+    RetryOptions,
+    Service,
+    Telemetry,
+    Unit
+  }
+
   alias ExternalService.{CircuitBreakerOpen, RetriesExhausted, ServiceNotStarted}
 
-  @enforce_keys [:name, :service, :retry, :schedule, :fun]
-  defstruct @enforce_keys ++ [attempt: 1, started: nil, last?: false]
+  @typep failure :: {:retry, term()} | {:raised, Exception.t(), term(), Exception.stacktrace()}
+  @typep outcome :: {:ok, term()} | {:error, Exception.t()} | failure()
 
-  @typep outcome ::
-           {:ok, term()} | {:error, Exception.t()} | {:raise, term(), Exception.stacktrace()}
+  # How far the retrying has come: the number of the attempt, when its time budget began, whether it is the last.
+  @typep progress :: {pos_integer(), integer() | nil, boolean()}
+  @first {1, nil, false}
 
   @doc "Runs `fun` through every layer. `:return` gives refusals as `{:error, exception}`, `:raise` raises them."
   @spec run(:return | :raise, term(), RetryOptions.t() | keyword() | nil, (() -> term())) :: term()
   def run(mode, name, overrides, fun) do
-    service = Service.get(name)
-    call = new(name, service, overrides, fun)
+    case Service.get(name) do
+      nil ->
+        if overrides, do: override(%Service{name: name, retry: %RetryOptions{}}, overrides)
+        spanned(:all, name, fn -> finish(mode, not_started(name)) end)
 
-    if Telemetry.spans?(telemetry(service)),
-      do: Telemetry.span(name, fn -> finish(mode, through(call)) end),
-      else: finish(mode, through(call))
+      %Service{telemetry: telemetry} = service ->
+        service = if overrides, do: override(service, overrides), else: service
+
+        if Telemetry.spans?(telemetry),
+          do: Telemetry.span(name, fn -> finish(mode, through(service, fun)) end),
+          else: finish(mode, through(service, fun))
+    end
   end
 
-  defp new(name, nil, overrides, fun) do
-    retry = RetryOptions.new(overrides || [])
-    %__MODULE__{name: name, service: nil, retry: retry, schedule: nil, fun: fun}
+  defp spanned(telemetry, name, run), do: if(Telemetry.spans?(telemetry), do: Telemetry.span(name, run), else: run.())
+
+  @call_options Keyword.keys(Options.schema(:call))
+
+  defp override(service, %RetryOptions{} = retry), do: override_retry(service, retry)
+
+  defp override(service, overrides) when is_list(overrides) do
+    case Keyword.split(overrides, @call_options) do
+      {[], retry} ->
+        override_retry(service, retry)
+
+      {own, retry} ->
+        Options.check_given!(:call, own)
+        override_retry(struct!(service, own), retry)
+    end
   end
 
-  defp new(name, service, nil, fun),
-    do: %__MODULE__{name: name, service: service, retry: service.retry, schedule: service.schedule, fun: fun}
-
-  defp new(name, service, overrides, fun) do
-    retry = RetryOptions.merge(service.retry, overrides)
-    %__MODULE__{name: name, service: service, retry: retry, schedule: RetryOptions.schedule(retry), fun: fun}
+  defp override_retry(service, options) do
+    retry = RetryOptions.merge(service.retry, options)
+    %{service | retry: retry, schedule: RetryOptions.schedule(retry)}
   end
-
-  defp telemetry(nil), do: :all
-  defp telemetry(%Service{telemetry: mode}), do: mode
 
   @spec finish(:return | :raise, outcome()) :: term()
   defp finish(_mode, {:ok, value}), do: value
   defp finish(:return, {:error, exception}), do: {:error, exception}
   defp finish(:raise, {:error, exception}), do: raise(exception)
-  defp finish(_mode, {:raise, reason, stacktrace}), do: :erlang.raise(:error, reason, stacktrace)
+  defp finish(_mode, {:raised, _exception, reason, stacktrace}), do: :erlang.raise(:error, reason, stacktrace)
 
-  @spec through(%__MODULE__{}) :: outcome()
-  defp through(%{service: nil, name: name}) do
+  defp not_started(name) do
     Logger.error(
       "Service #{inspect(name)} has not been started. To initialize it, call " <>
         "ExternalService.start(#{inspect(name)}) in your application start code."
@@ -61,15 +85,19 @@ defmodule ExternalService.Call do
     {:error, %ServiceNotStarted{context: %{service: name}}}
   end
 
-  defp through(%{service: service} = call) do
-    Retry.check_melt!(call.name, service.melt, call.retry)
-    attempt(call)
+  @spec through(Service.t(), (() -> term())) :: outcome()
+  defp through(%{melt: :per_call} = service, fun) do
+    Retry.check_melt!(service.name, :per_call, service.retry)
+    attempt(service, fun, @first)
   end
 
-  defp attempt(%{service: service} = call) do
+  defp through(service, fun), do: attempt(service, fun, @first)
+
+  @spec attempt(Service.t(), (() -> term()), progress()) :: outcome()
+  defp attempt(service, fun, progress) do
     case CircuitBreaker.admit(service) do
-      {:ok, permit} -> call |> perform() |> conclude(call, permit)
-      {:open, retry_after} -> refuse(call.name, retry_after)
+      {:ok, permit} -> service |> limited(fun) |> conclude(service, fun, progress, permit)
+      {:open, retry_after} -> refuse(service.name, retry_after)
     end
   end
 
@@ -78,10 +106,33 @@ defmodule ExternalService.Call do
     {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}}
   end
 
-  # Without exceptions to retry there is nothing to catch: what the function raises passes as it is.
-  defp perform(%{retry: %{retry_exceptions: []} = retry, fun: fun, name: name}), do: Retry.classify(fun.(), retry, name)
+  # A call that the concurrency limit refuses gives back what it took from the rate limit.
+  defp limited(%{rate_limit: nil} = service, fun), do: counted(service, fun)
 
-  defp perform(%{retry: retry, fun: fun, name: name}) do
+  defp limited(%{rate_limit: limiter, cost: cost} = service, fun) do
+    with {:ok, place} <- RateLimiter.take(limiter, cost),
+         {:error, _saturated} = refused <- counted(service, fun) do
+      RateLimiter.give_back(limiter, cost, place)
+      refused
+    end
+  end
+
+  defp counted(%{concurrency: nil} = service, fun), do: perform(service, fun)
+
+  defp counted(%{concurrency: concurrency} = service, fun) do
+    with {:ok, holder} <- Concurrency.enter(concurrency) do
+      try do
+        perform(service, fun)
+      after
+        Concurrency.leave(concurrency, holder)
+      end
+    end
+  end
+
+  # Without exceptions to retry there is nothing to catch: what the function raises passes as it is.
+  defp perform(%{retry: %{retry_exceptions: []} = retry, name: name}, fun), do: Retry.classify(fun.(), retry, name)
+
+  defp perform(%{retry: retry, name: name}, fun) do
     fun.()
   catch
     :error, reason ->
@@ -94,46 +145,49 @@ defmodule ExternalService.Call do
     value -> Retry.classify(value, retry, name)
   end
 
-  defp conclude({:ok, value}, _call, _permit), do: {:ok, value}
+  defp conclude({:ok, _value} = success, _service, _fun, _progress, _permit), do: success
+  defp conclude({:error, _exception} = refusal, _service, _fun, _progress, _permit), do: refusal
 
-  defp conclude(failure, %{service: service} = call, permit) do
-    Telemetry.retry(call.name, elem(failure, 1))
+  defp conclude(failure, service, fun, progress, permit) do
+    Telemetry.retry(service.name, elem(failure, 1))
     if service.melt == :per_attempt, do: CircuitBreaker.report(service, permit, :failure)
-    again(call, failure, permit)
+    again(service, fun, progress, permit, failure)
   end
 
-  defp again(%{last?: true} = call, failure, permit), do: give_up(failure, call, permit)
+  defp again(service, _fun, {_attempt, _started, true} = progress, permit, failure),
+    do: give_up(service, progress, permit, failure)
 
-  defp again(call, failure, permit) do
-    clock = call.service.clock
-    call = %{call | started: call.started || Retry.started(call.schedule, clock)}
+  defp again(%{schedule: schedule, clock: clock} = service, fun, {attempt, started, false} = progress, permit, failure) do
+    started = started || Retry.started(schedule, clock)
 
-    case Retry.next(call.schedule, call.attempt, call.started, clock) do
-      :exhausted -> give_up(failure, call, permit)
-      {:last, delay} -> wait(%{call | last?: true}, delay)
-      delay -> wait(call, delay)
+    case Retry.next(schedule, attempt, started, clock) do
+      :exhausted -> give_up(service, progress, permit, failure)
+      {:last, delay} -> wait(service, fun, delay, {attempt + 1, started, true})
+      delay -> wait(service, fun, delay, {attempt + 1, started, false})
     end
   end
 
-  # The service may have been stopped, or started afresh, while the call waited.
-  defp wait(call, delay) do
-    call.service.sleep.(Retry.to_sleep(delay))
+  # The service may have been stopped, changed or started afresh while the call waited.
+  defp wait(%{name: name, sleep: sleep, version: version} = service, fun, delay, progress) do
+    sleep.(Unit.ms(delay))
 
-    case Service.get(call.name) do
-      nil -> refuse(call.name, nil)
-      service -> attempt(%{call | service: service, attempt: call.attempt + 1})
+    case Service.get(name) do
+      %{version: ^version} -> attempt(service, fun, progress)
+      nil -> refuse(name, nil)
+      fresh -> attempt(%{fresh | retry: service.retry, schedule: service.schedule, cost: service.cost}, fun, progress)
     end
   end
 
-  defp give_up(failure, %{service: service} = call, permit) do
+  defp give_up(service, progress, permit, failure) do
     if service.melt == :per_call, do: CircuitBreaker.report(service, permit, :failure)
-    exhausted(failure, call)
+    exhausted(failure, service, progress)
   end
 
-  defp exhausted({:raised, _exception, reason, stacktrace}, _call), do: {:raise, reason, stacktrace}
+  # An exception that was retried in vain is raised in the end, as it was.
+  defp exhausted({:raised, _exception, _reason, _stacktrace} = raised, _service, _progress), do: raised
 
-  defp exhausted({:retry, reason}, call) do
-    context = %{service: call.name, reason: reason, attempts: call.attempt}
+  defp exhausted({:retry, reason}, service, {attempt, _started, _last?}) do
+    context = %{service: service.name, reason: reason, attempts: attempt}
     {:error, %RetriesExhausted{context: context, cause: cause(reason)}}
   end
 

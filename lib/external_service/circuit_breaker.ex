@@ -136,15 +136,15 @@ defmodule ExternalService.CircuitBreaker do
   def report(%Service{name: name, breaker: {backend, config}}, permit, outcome),
     do: backend.report(name, config, permit, outcome)
 
-  # Makes the breaker that the options of a service describe. `extra` is what the backend needs from the service.
+  # Makes the breaker that the options of a service describe.
   @doc false
-  @spec install(service(), keyword(), keyword()) :: t()
-  def install(service, options, extra) do
+  @spec install(service(), keyword()) :: t()
+  def install(service, options) do
     {backend, own} = backend(options)
-    shared = Keyword.take(options, [:tolerate, :within, :reset, :fault_injection])
+    shared = Keyword.take(options, [:tolerate, :within, :reset, :fault_injection, :clock])
 
     unless options[:tolerate] == :infinity do
-      {:ok, config} = backend.install(service, shared ++ extra ++ own)
+      {:ok, config} = backend.install(service, shared ++ own)
       if function_exported?(backend, :admit, 2), do: {backend, config}, else: {Basic, {backend, config}}
     end
   end

@@ -93,6 +93,31 @@ defmodule ExternalService.CircuitBreakerOpen do
     retryable: true
 end
 
+defmodule ExternalService.RateLimited do
+  @moduledoc """
+  The service's rate limit refused the call: its turn would not have come within `:wait`. Nothing was sent.
+
+  `context` has `:service` and `:retry_after`: milliseconds until such a call can go out, or `:infinity` if it costs more
+  than the limit.
+  """
+  use ExternalService.Errors,
+    message: "the call was throttled beyond the configured rate limit wait time",
+    http_status: 429,
+    retryable: true
+end
+
+defmodule ExternalService.ServiceSaturated do
+  @moduledoc """
+  The service's concurrency limit refused the call: there was no free slot, or none within `:wait`. Nothing was sent.
+
+  `context` has `:service`, `:limit`, `:in_flight` and `:queued`.
+  """
+  use ExternalService.Errors,
+    message: "the service's concurrency limit is fully in use",
+    http_status: 503,
+    retryable: true
+end
+
 defmodule ExternalService.ServiceNotStarted do
   @moduledoc """
   The service was never started, or it was stopped.

@@ -1,33 +1,47 @@
 defmodule ExternalService.Lifecycle do
-  # Starting and stopping: from options to a `Service`, and back to nothing.
+  # Starting, changing and stopping: from options to a `Service`, and back to nothing.
   @moduledoc false
 
   require Logger
 
   alias ExternalService.CircuitBreaker.Basic
-  alias ExternalService.{CircuitBreaker, Native, Options, Retry, RetryOptions, Service, Unit, VirtualClock}
+  alias ExternalService.{CircuitBreaker, Concurrency, Native, Options, RateLimiter, Retry, RetryOptions}
+  alias ExternalService.{Service, ServiceNotStarted, Unit, VirtualClock}
 
   @spec start(ExternalService.service(), keyword()) :: :ok
   def start(name, given) do
+    check_wait!(name, given)
     options = Options.validate!(:start, Options.merge(defaults(), given))
-    retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
-    breaker = breaker_options(options[:circuit_breaker])
-    check_melt!(name, breaker, retry)
-    warn_of_faults(name, breaker)
-    replace(name, options, retry, breaker)
+    alone(name, fn -> replace(name, options, nil) end)
+  end
+
+  @spec reconfigure(ExternalService.service(), keyword()) :: :ok
+  def reconfigure(name, changes) do
+    check_wait!(name, changes)
+    Options.check_given!(:start, changes)
+
+    alone(name, fn ->
+      service = Service.get(name) || raise ServiceNotStarted, context: %{service: name}
+      replace(name, Options.validate!(:start, changed(service, changes)), service)
+    end)
   end
 
   @spec stop(ExternalService.service()) :: :ok
   def stop(name) do
-    case Service.get(name) do
-      nil ->
-        :ok
+    alone(name, fn ->
+      case Service.get(name) do
+        nil ->
+          :ok
 
-      %Service{breaker: breaker} ->
-        Service.delete(name)
-        CircuitBreaker.remove(name, breaker)
-    end
+        %Service{breaker: breaker} ->
+          Service.delete(name)
+          CircuitBreaker.remove(name, breaker)
+      end
+    end)
   end
+
+  # One change of a service at a time. Calls do not wait for it.
+  defp alone(name, change), do: :global.trans({{__MODULE__, name}, self()}, change, [node()])
 
   defp defaults do
     defaults = Application.get_env(:external_service, :defaults, [])
@@ -35,47 +49,63 @@ defmodule ExternalService.Lifecycle do
     defaults
   end
 
-  # A service that is already running is replaced as a whole: a closed breaker, no history.
-  defp replace(name, options, retry, breaker) do
+  # Retry options change as they do for a call: a keyword list only what it names, a struct all.
+  defp changed(service, changes) do
+    {retry, changes} = Keyword.pop(changes, :retry, [])
+    retry = RetryOptions.merge(service.retry, retry, [:retry])
+    service.options |> Options.merge(changes) |> Keyword.put(:retry, retry)
+  end
+
+  # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
+  defp replace(name, options, kept) do
+    retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
+    breaker = breaker_options(options, RetryOptions.schedule(retry))
+    Retry.check_melt!(name, breaker[:melt], retry)
+    check_faults!(name, breaker)
     old = Service.get(name)
-    service = build(name, options, retry, breaker)
+    service = build(name, options, retry, breaker, kept || %Service{})
     Service.put(service)
-    if old && old.breaker && not by_name?(old, service), do: CircuitBreaker.remove(name, old.breaker)
+    if old && replaced?(old.breaker, service.breaker), do: CircuitBreaker.remove(name, old.breaker)
     :ok
   end
 
   # A backend that knows its breakers by the service's name has put the new one in the old one's place.
-  defp by_name?(%{breaker: {Basic, {backend, _old}}}, %{breaker: {Basic, {backend, _new}}}), do: true
-  defp by_name?(_old, _new), do: false
+  defp replaced?({Basic, {backend, _old}}, {Basic, {backend, _new}}), do: false
+  defp replaced?(old, new), do: old != nil and old != new
 
-  defp build(name, options, retry, breaker) do
+  defp build(name, options, retry, breaker, kept) do
     clock = options[:clock]
-    schedule = RetryOptions.schedule(retry)
-    sized = Keyword.put(breaker, :within, within(breaker, schedule))
+    sleep = options[:sleep_function] || sleep(clock)
 
     %Service{
       name: name,
-      breaker: CircuitBreaker.install(name, sized, clock_option(clock)),
+      version: make_ref(),
+      breaker: breaker(name, breaker, kept),
+      breaker_options: breaker,
+      rate_limit: RateLimiter.reconfigure(kept.rate_limit, name, options[:rate_limit], sleep, clock),
+      concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
       melt: breaker[:melt],
       retry: retry,
-      schedule: schedule,
+      schedule: RetryOptions.schedule(retry),
       clock: VirtualClock.handle(clock),
-      sleep: options[:sleep_function] || sleep(clock),
+      sleep: sleep,
       telemetry: options[:telemetry],
       options: options
     }
   end
 
-  defp clock_option(nil), do: []
-  defp clock_option(clock), do: [clock: clock]
+  defp breaker(_name, options, %Service{breaker_options: options, breaker: breaker}), do: breaker
+  defp breaker(name, options, _kept), do: CircuitBreaker.install(name, options)
 
   # The options of a backend given as `{module, options}` override the shared ones, so they are checked as such.
-  defp breaker_options(options) do
-    {module, own} = CircuitBreaker.backend(options)
+  defp breaker_options(options, schedule) do
+    breaker = options[:circuit_breaker]
+    {module, own} = CircuitBreaker.backend(breaker)
     {shared, own} = Keyword.split(own, Keyword.keys(Options.schema(:circuit_breaker)) -- [:backend])
     Options.check_given!(:circuit_breaker, shared, [:circuit_breaker, :backend])
 
-    options |> Keyword.merge(shared) |> Keyword.put(:backend, {module, own})
+    breaker = Keyword.merge(breaker, [backend: {module, own}] ++ shared ++ Keyword.take(options, [:clock]))
+    Keyword.put(breaker, :within, within(breaker, schedule))
   end
 
   defp within(breaker, schedule) do
@@ -86,18 +116,31 @@ defmodule ExternalService.Lifecycle do
     end
   end
 
-  defp check_melt!(name, breaker, retry) do
-    Retry.check_melt!(name, breaker[:melt], retry)
+  defp check_wait!(name, options) do
+    if match?({:ok, :infinity}, fetch_in(options, [:concurrency, :wait])) do
+      raise ArgumentError,
+            "ExternalService.start(#{inspect(name)}, ...) sets concurrency: [wait: :infinity], which is not allowed. " <>
+              "A call that waits for ever for a slot waits as long as the service hangs, and so does every call behind " <>
+              "it. Give a number of milliseconds, or false to refuse a call when there is no free slot."
+    end
+  end
 
-    if breaker[:tolerate] == :infinity and breaker[:fault_injection] do
+  defp fetch_in(value, []), do: {:ok, value}
+
+  defp fetch_in(options, [key | path]) do
+    with true <- Keyword.keyword?(options), {:ok, value} <- Keyword.fetch(options, key), do: fetch_in(value, path)
+  end
+
+  defp check_faults!(name, breaker) do
+    share = breaker[:fault_injection]
+
+    if share && breaker[:tolerate] == :infinity do
       raise ArgumentError,
             "the circuit breaker options of #{inspect(name)} contradict each other: `tolerate: :infinity` " <>
               "installs no breaker, so there is none for `:fault_injection` to inject faults with"
     end
-  end
 
-  defp warn_of_faults(name, breaker) do
-    if share = breaker[:fault_injection] do
+    if share do
       Logger.warning(
         "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose " <>
           "(:fault_injection)."

@@ -8,12 +8,18 @@ defmodule ExternalService.Native do
 
   @type clock :: reference()
   @type breaker :: reference()
+  @type bulkhead :: reference()
+  @type limiter :: reference()
+  @type place :: non_neg_integer()
+  @type holder :: reference()
   @type generation :: non_neg_integer()
   @type ns :: integer()
   @type state :: :closed | :open
   @type change ::
           {from :: state(), to :: state(), rule :: atom() | nil, failures :: non_neg_integer(), at :: ns(),
            retry_after :: ns() | :infinity}
+  @typedoc "How many leases were ended to let waiters in, when the next one ends, and whether to call again."
+  @type grant :: {ended :: non_neg_integer(), lease_end :: ns() | :infinity, :more | :done}
   @type schedule ::
           {curve :: atom(), base :: ns(), factor :: pos_integer(), cap :: ns() | :infinity, expiry :: ns() | :infinity,
            attempts :: pos_integer() | :infinity, jitter_ppm :: non_neg_integer()}
@@ -58,6 +64,57 @@ defmodule ExternalService.Native do
 
   @spec breaker_change(breaker(), :first | :next) :: change() | nil
   def breaker_change(_breaker, _turn), do: not_loaded()
+
+  @spec bulkhead_new(
+          {limit :: pos_integer(), queue :: non_neg_integer() | :infinity, lease :: ns() | :infinity},
+          clock() | nil
+        ) :: bulkhead()
+  def bulkhead_new(_config, _clock), do: not_loaded()
+
+  @spec bulkhead_acquire(bulkhead(), holder(), :now | :wait) ::
+          :ok | :reclaimed | {:queued, token :: pos_integer(), lease_end :: ns() | :infinity} | :full
+  def bulkhead_acquire(_bulkhead, _holder, _mode), do: not_loaded()
+
+  @spec bulkhead_release(bulkhead(), holder()) :: :ok
+  def bulkhead_release(_bulkhead, _holder), do: not_loaded()
+
+  @spec bulkhead_leave(holder()) :: :granted | :left
+  def bulkhead_leave(_holder), do: not_loaded()
+
+  @spec bulkhead_grant(bulkhead()) :: grant()
+  def bulkhead_grant(_bulkhead), do: not_loaded()
+
+  @spec bulkhead_reset(bulkhead()) :: grant()
+  def bulkhead_reset(_bulkhead), do: not_loaded()
+
+  @spec bulkhead_set(bulkhead(), limit :: pos_integer(), queue :: non_neg_integer() | :infinity) :: grant()
+  def bulkhead_set(_bulkhead, _limit, _queue), do: not_loaded()
+
+  @spec bulkhead_counts(bulkhead()) ::
+          {limit :: pos_integer(), in_flight :: non_neg_integer(), queued :: non_neg_integer()}
+  def bulkhead_counts(_bulkhead), do: not_loaded()
+
+  @spec holder_new() :: holder()
+  def holder_new, do: not_loaded()
+
+  @spec limiter_new({limit :: non_neg_integer(), per :: ns()}, clock() | nil) :: limiter()
+  def limiter_new(_rate, _clock), do: not_loaded()
+
+  @spec limiter_reserve(limiter(), cost :: pos_integer(), wait :: ns() | :infinity) ::
+          place() | {:wait, ns(), place()} | {:refused, retry_after :: ns() | :infinity}
+  def limiter_reserve(_limiter, _cost, _wait), do: not_loaded()
+
+  @spec limiter_peek(limiter(), cost :: pos_integer()) :: :ok | {:refused, retry_after :: ns() | :infinity}
+  def limiter_peek(_limiter, _cost), do: not_loaded()
+
+  @spec limiter_give_back(limiter(), cost :: pos_integer(), place()) :: :ok
+  def limiter_give_back(_limiter, _cost, _place), do: not_loaded()
+
+  @spec limiter_reset(limiter()) :: :ok
+  def limiter_reset(_limiter), do: not_loaded()
+
+  @spec limiter_set(limiter(), {limit :: non_neg_integer(), per :: ns()}) :: :ok
+  def limiter_set(_limiter, _rate), do: not_loaded()
 
   @spec backoff_next(schedule(), retry :: pos_integer(), elapsed :: ns(), clock() | nil) ::
           ns() | {:last, ns()} | :exhausted

@@ -7,12 +7,15 @@ defmodule ExternalService.Options do
 
   # The longest time, in milliseconds, that still fits the core's clock of 64-bit nanoseconds: 292 years.
   @max_ms div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
+  # The longest time of a rate limit: its arithmetic counts fractions of a nanosecond.
+  @max_per_ms div(Integer.pow(2, 60), 1_000_000)
   # The largest count the core takes.
   @max_count 0x7FFF_FFFF_FFFF_FFFF
 
   # Named by text: these modules read the declarations, so this one must not depend on them.
   @retry_options Module.concat(["ExternalService.RetryOptions"])
   @local_breaker Module.concat(["ExternalService.CircuitBreaker.Local"])
+  @local_limiter Module.concat(["ExternalService.RateLimiter.Local"])
   @virtual_clock Module.concat(["ExternalService.VirtualClock"])
 
   @ms {:integer, 0, @max_ms}
@@ -28,6 +31,14 @@ defmodule ExternalService.Options do
       type: {:or, [{:struct, @retry_options}, {:options, :retry}]},
       default: [],
       doc: "When and how failed attempts are repeated: options or an `ExternalService.RetryOptions` struct."
+    ],
+    rate_limit: [
+      type: {:options, :rate_limit},
+      doc: "How many calls may go out in a time. Default: any number."
+    ],
+    concurrency: [
+      type: {:options, :concurrency},
+      doc: "How many calls may be in flight. Default: any number."
     ],
     sleep_function: [
       type: {:fun, 1},
@@ -116,9 +127,60 @@ defmodule ExternalService.Options do
     ]
   ]
 
-  @schemas %{start: @start, circuit_breaker: @circuit_breaker, retry: @retry}
+  @rate_limit [
+    limit: [
+      type: {:or, [{:integer, 0, @max_count}, {:in, [:infinity]}]},
+      required: true,
+      doc: "Calls that may go out in `:per`, all at once if none did before. `0` refuses all, `:infinity` none."
+    ],
+    per: [type: {:integer, 1, @max_per_ms}, required: true, doc: "The time, in milliseconds, for `:limit` calls."],
+    wait: [
+      type: {:or, [{:in, [false, :infinity]}, :non_neg_integer]},
+      doc: "How long, in milliseconds, a call waits for its turn. Default: `:per`, at most 5 seconds."
+    ],
+    backend: [
+      type: {:backend, {:init, 2}},
+      default: @local_limiter,
+      doc: "A module with the `ExternalService.RateLimiter` behaviour, or `{module, options}`."
+    ]
+  ]
 
-  @type group :: :start | :circuit_breaker | :retry
+  @concurrency [
+    limit: [type: {:integer, 1, 1_000_000}, required: true, doc: "Calls that may be in flight at once."],
+    wait: [
+      type: {:or, [{:in, [false]}, @ms]},
+      default: false,
+      doc: "How long, in milliseconds, a call waits for a slot."
+    ],
+    queue: [
+      type: {:or, [{:integer, 0, 0xFFFFFF}, {:in, [:infinity]}]},
+      default: :infinity,
+      doc: "Calls that may wait at once."
+    ],
+    reclaim_after: [
+      type: @positive_ms,
+      doc: "Milliseconds after which a slot may be taken from a call that still holds it. Default: never."
+    ]
+  ]
+
+  @call [
+    cost: [type: {:integer, 1, @max_count}, default: 1, doc: "What the call takes from the rate limit."]
+  ]
+
+  @schemas %{
+    start: @start,
+    circuit_breaker: @circuit_breaker,
+    retry: @retry,
+    rate_limit: @rate_limit,
+    concurrency: @concurrency,
+    call: @call
+  }
+
+  @type group :: :start | :circuit_breaker | :retry | :rate_limit | :concurrency | :call
+
+  @doc "Returns the names of the groups."
+  @spec groups() :: [group()]
+  def groups, do: Map.keys(@schemas)
 
   @doc "Returns the declarations of one group of options."
   @spec schema(group()) :: keyword(keyword())
@@ -129,6 +191,7 @@ defmodule ExternalService.Options do
   def validate!(group, options, path \\ []) do
     schema = schema(group)
     check_given!(group, options, path)
+    check_required!(schema, options, path)
 
     for {key, declared} <- schema, {:ok, value} <- [pick(options, key, declared)] do
       {key, expand(declared[:type], value, path ++ [key])}
@@ -175,6 +238,13 @@ defmodule ExternalService.Options do
       default = if Keyword.has_key?(declared, :default), do: " Default: `#{inspect(declared[:default])}`."
       "  * `#{inspect(key)}` (#{Type.describe(declared[:type])}) - #{declared[:doc]}#{default}"
     end)
+  end
+
+  defp check_required!(schema, options, path) do
+    for {key, declared} <- schema, declared[:required], not Keyword.has_key?(options, key) do
+      received = inspect(Keyword.keys(options))
+      raise_invalid("required #{inspect(key)} option not found, received options: #{received}", key, nil, path)
+    end
   end
 
   defp pick(options, key, declared) do

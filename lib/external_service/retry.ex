@@ -4,7 +4,7 @@ defmodule ExternalService.Retry do
 
   require Logger
 
-  alias ExternalService.{Native, RetryOptions, Unit}
+  alias ExternalService.{Native, RetryOptions}
 
   # The longest wait the VM's timers take.
   @sleep_max 0xFFFF_FFFF
@@ -51,11 +51,8 @@ defmodule ExternalService.Retry do
 
   @doc "Waits `ms` milliseconds."
   @spec sleep(non_neg_integer()) :: :ok
+  def sleep(0), do: :ok
   def sleep(ms), do: ms |> min(@sleep_max) |> Process.sleep()
-
-  @doc "Returns the whole milliseconds to sleep for a delay."
-  @spec to_sleep(integer()) :: non_neg_integer()
-  def to_sleep(ns), do: Unit.ms(ns)
 
   # A predicate is the user's: when it fails it has matched nothing, and the call's own outcome stands.
   defp holds?(predicate, value, option, service) do

@@ -3,19 +3,38 @@ defmodule ExternalService.Service do
   # the cheapest thing to read; writing one is slow, but happens only when a service is started or stopped.
   @moduledoc false
 
-  @enforce_keys [:name, :breaker, :melt, :retry, :schedule, :clock, :sleep, :telemetry, :options]
-  defstruct @enforce_keys
+  defstruct [
+    :name,
+    :version,
+    :breaker,
+    :breaker_options,
+    :rate_limit,
+    :concurrency,
+    :melt,
+    :retry,
+    :schedule,
+    :clock,
+    :sleep,
+    :telemetry,
+    :options,
+    cost: 1
+  ]
 
   @type t :: %__MODULE__{
           name: ExternalService.service(),
+          version: reference(),
           breaker: {module(), term()} | nil,
+          breaker_options: keyword(),
+          rate_limit: struct() | nil,
+          concurrency: struct() | nil,
           melt: :per_attempt | :per_call,
           retry: struct(),
           schedule: ExternalService.Native.schedule(),
           clock: ExternalService.Native.clock() | nil,
           sleep: (non_neg_integer() -> any()),
           telemetry: :all | :changes,
-          options: keyword()
+          options: keyword(),
+          cost: pos_integer()
         }
 
   @spec get(ExternalService.service()) :: t() | nil

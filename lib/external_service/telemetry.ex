@@ -11,9 +11,16 @@ defmodule ExternalService.Telemetry do
   | `[:external_service, :circuit_breaker, :blown]` | `count` | |
   | `[:external_service, :circuit_breaker, :opened]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
   | `[:external_service, :circuit_breaker, :closed]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
+  | `[:external_service, :rate_limit, :sleep]` | `sleep_time` (ms) | |
+  | `[:external_service, :rate_limit, :rejected]` | `count` | `retry_after` |
+  | `[:external_service, :concurrency, :rejected]` | `limit`, `wait_time` (ms) | |
+  | `[:external_service, :concurrency, :waited]` | `limit`, `wait_time` (ms) | |
+  | `[:external_service, :concurrency, :reclaimed]` | `limit`, `count` | |
 
   Times are in native units, `retry_after` is in milliseconds. `:retry` is emitted for each failed attempt, the last one
-  included; `:blown` for each refused attempt; `:opened` and `:closed` once for each change, in the order of the changes.
+  included; `:blown` for each refused attempt; `:opened` and `:closed` once for each change, in the order of the changes; `:waited` when a wait of more
+  than 0 ms ended with a slot; `:reclaimed` when slots were taken from calls that held them for longer than
+  `:reclaim_after`, so that more calls than the limit may be in flight.
 
   Events go to `:telemetry` where that library is loaded. Where it is not, the functions of this module keep the handlers:
 
@@ -46,7 +53,20 @@ defmodule ExternalService.Telemetry do
   @opened [:external_service, :circuit_breaker, :opened]
   @closed [:external_service, :circuit_breaker, :closed]
 
-  @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @closed]
+  @rate_limit_sleep [:external_service, :rate_limit, :sleep]
+  @rate_limit_rejected [:external_service, :rate_limit, :rejected]
+  @concurrency_rejected [:external_service, :concurrency, :rejected]
+  @concurrency_waited [:external_service, :concurrency, :waited]
+  @concurrency_reclaimed [:external_service, :concurrency, :reclaimed]
+
+  @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @closed] ++
+            [
+              @rate_limit_sleep,
+              @rate_limit_rejected,
+              @concurrency_rejected,
+              @concurrency_waited,
+              @concurrency_reclaimed
+            ]
 
   @doc "Returns the names of all events."
   @spec events() :: [event()]
@@ -111,6 +131,30 @@ defmodule ExternalService.Telemetry do
   @spec changed(term(), :open | :closed, map(), map()) :: :ok
   def changed(service, to, measurements, metadata),
     do: execute(change_event(to), Map.put(measurements, :count, 1), Map.put(metadata, :service, service))
+
+  @doc false
+  @spec rate_limit_sleep(term(), pos_integer()) :: :ok
+  def rate_limit_sleep(service, ms), do: execute(@rate_limit_sleep, %{sleep_time: ms}, %{service: service})
+
+  @doc false
+  @spec rate_limit_rejected(term(), pos_integer() | :infinity) :: :ok
+  def rate_limit_rejected(service, retry_after),
+    do: execute(@rate_limit_rejected, %{count: 1}, %{service: service, retry_after: retry_after})
+
+  @doc false
+  @spec concurrency_rejected(term(), pos_integer(), non_neg_integer()) :: :ok
+  def concurrency_rejected(service, limit, waited),
+    do: execute(@concurrency_rejected, %{limit: limit, wait_time: waited}, %{service: service})
+
+  @doc false
+  @spec concurrency_waited(term(), pos_integer(), pos_integer()) :: :ok
+  def concurrency_waited(service, limit, waited),
+    do: execute(@concurrency_waited, %{limit: limit, wait_time: waited}, %{service: service})
+
+  @doc false
+  @spec concurrency_reclaimed(term(), pos_integer(), pos_integer()) :: :ok
+  def concurrency_reclaimed(service, limit, count),
+    do: execute(@concurrency_reclaimed, %{limit: limit, count: count}, %{service: service})
 
   defp change_event(:open), do: @opened
   defp change_event(:closed), do: @closed

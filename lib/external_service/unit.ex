@@ -4,12 +4,20 @@ defmodule ExternalService.Unit do
   @moduledoc false
 
   @ns_per_ms 1_000_000
+  @ns_max 0x7FFF_FFFF_FFFF_FFFF
 
   @spec ns(non_neg_integer() | :infinity | nil) :: non_neg_integer() | :infinity
   def ns(ms) when is_integer(ms), do: ms * @ns_per_ms
   def ns(unbounded) when unbounded in [nil, :infinity], do: :infinity
 
+  # How long to wait at most: `false` is not at all, and what the core's clock can not count is for ever.
+  @spec wait_ns(non_neg_integer() | :infinity | false) :: non_neg_integer() | :infinity
+  def wait_ns(false), do: 0
+  def wait_ns(ms) when ms > @ns_max / @ns_per_ms, do: :infinity
+  def wait_ns(ms), do: ms * @ns_per_ms
+
   @spec ms(integer() | :infinity) :: integer() | :infinity
+  def ms(0), do: 0
   def ms(:infinity), do: :infinity
   def ms(ns), do: -Integer.floor_div(-ns, @ns_per_ms)
 

@@ -25,7 +25,7 @@ defmodule ExternalService.CircuitBreaker.Local do
   @impl true
   def ask(service, breaker) do
     case Native.breaker_ask(breaker) do
-      :due -> if state(service, breaker) == :open, do: :blown, else: :ok
+      :due -> with _state <- state(service, breaker), do: ask(service, breaker)
       answer -> answer
     end
   end

@@ -12,6 +12,7 @@ defmodule ExternalService.Options.Type do
           | {:list, t()}
           | {:options, atom()}
           | {:or, [t()]}
+          | :non_neg_integer
           | :boolean
           | :module
           | {:backend, {callback :: atom(), arity()}}
@@ -25,6 +26,7 @@ defmodule ExternalService.Options.Type do
   def valid?({:list, type}, value), do: proper_list?(value) and Enum.all?(value, &valid?(type, &1))
   def valid?({:options, _group}, value), do: Keyword.keyword?(value)
   def valid?({:or, types}, value), do: Enum.any?(types, &valid?(&1, value))
+  def valid?(:non_neg_integer, value), do: is_integer(value) and value >= 0
   def valid?(:boolean, value), do: is_boolean(value)
   def valid?(:module, value), do: is_atom(value) and value not in [nil, true, false]
   def valid?({:backend, _callback} = type, {module, own}), do: Keyword.keyword?(own) and valid?(type, module)
@@ -44,6 +46,7 @@ defmodule ExternalService.Options.Type do
   def describe({:list, type}), do: "list of #{describe(type)}s"
   def describe({:options, _group}), do: "keyword list"
   def describe({:or, types}), do: Enum.map_join(types, " or ", &describe/1)
+  def describe(:non_neg_integer), do: "non negative integer"
   def describe(:boolean), do: "boolean"
   def describe(:module), do: "module"
   def describe({:backend, {callback, arity}}), do: "module with #{callback}/#{arity} or {module, keyword list}"
