@@ -168,12 +168,9 @@ defmodule ExternalService do
   @spec rate_limited?(service()) :: boolean()
   def rate_limited?(service), do: match?({:wait, _ms}, RateLimiter.peek(service))
 
-  @doc "Returns whether every slot is in use now; `false` without a concurrency limit, or if it is not started."
+  @doc "Returns whether a call would find no free slot now; `false` without a concurrency limit, or if it is not started."
   @spec saturated?(service()) :: boolean()
-  def saturated?(service) do
-    limit = Concurrency.limit(service)
-    limit != nil and Concurrency.in_flight(service) >= limit
-  end
+  def saturated?(service), do: Concurrency.saturated?(service)
 
   @doc """
   Resets the breaker, the rate limit and the concurrency limit of a service, in this order.

@@ -33,7 +33,7 @@ defmodule ExternalService.DocumentsTest do
   test "README.md lists every option" do
     readme = File.read!("README.md")
 
-    for group <- [:start, :circuit_breaker, :retry], {option, _declared} <- Options.schema(group) do
+    for group <- Options.groups(), {option, _declared} <- Options.schema(group) do
       assert readme =~ "| `#{option}` |"
     end
   end

@@ -178,12 +178,12 @@ static es_ticket *serve_oldest(es_bulkhead *bulkhead, int64_t now_ns) {
 }
 
 /* Takes permits whose lease is over from their holders while there is no room: one, or more if the limit shrank. */
-static bool reclaim(es_bulkhead *bulkhead, int64_t now_ns) {
-    bool reclaimed = false;
+static uint32_t reclaim(es_bulkhead *bulkhead, int64_t now_ns) {
+    uint32_t reclaimed = 0;
     while (bulkhead->leased && !has_room(bulkhead, read_word(bulkhead)) &&
            es_leases_reclaim(bulkhead->leases, now_ns)) {
         add_to_word(bulkhead, -ONE_IN_FLIGHT);
-        reclaimed = true;
+        reclaimed++;
     }
     return reclaimed;
 }
@@ -191,10 +191,10 @@ static bool reclaim(es_bulkhead *bulkhead, int64_t now_ns) {
 /* A releaser that sees the ticket counted takes the lock, and so finds it in the queue; one that came before changed
  * the word, and so made a slot free for this caller. No wake-up is lost between the two. */
 es_slot_answer es_bulkhead_acquire(es_bulkhead *bulkhead, es_ticket *ticket, int64_t now_ns, es_bulkhead_permit *permit,
-                                   bool *reclaimed) {
+                                   uint32_t *reclaimed) {
     uint64_t word = read_word(bulkhead);
-    *reclaimed = waiting_in(word) == 0 && reclaim(bulkhead, now_ns);
-    if (*reclaimed)
+    *reclaimed = waiting_in(word) == 0 ? reclaim(bulkhead, now_ns) : 0;
+    if (*reclaimed > 0)
         word = read_word(bulkhead);
     for (;;) {
         bool taken = is_free(bulkhead, word);
@@ -236,8 +236,8 @@ es_ticket_state es_bulkhead_leave(es_bulkhead *bulkhead, es_ticket *ticket) {
     return state;
 }
 
-es_ticket *es_bulkhead_grant(es_bulkhead *bulkhead, int64_t now_ns, bool *reclaimed) {
-    *reclaimed = bulkhead->oldest != NULL && reclaim(bulkhead, now_ns);
+es_ticket *es_bulkhead_grant(es_bulkhead *bulkhead, int64_t now_ns, uint32_t *reclaimed) {
+    *reclaimed = bulkhead->oldest != NULL ? reclaim(bulkhead, now_ns) : 0;
     if (bulkhead->oldest == NULL || !has_room(bulkhead, read_word(bulkhead)))
         return NULL;
     add_to_word(bulkhead, ONE_IN_FLIGHT - ONE_WAITING);

@@ -74,11 +74,11 @@ ES_NODISCARD bool es_bulkhead_try_acquire(es_bulkhead *bulkhead, es_bulkhead_per
 /* Lock-free. Gives a permit back if nobody waits for it. False: take the lock and use es_bulkhead_release. */
 ES_NODISCARD bool es_bulkhead_try_release(es_bulkhead *bulkhead, es_bulkhead_permit permit);
 
-/* Locked. A permit, or a place in the queue if `ticket` is not NULL; the ticket is idle. `reclaimed` says whether that
- * took a permit whose lease is over from its holder. While others wait that is es_bulkhead_grant's to do: with a lease,
- * call it first. */
+/* Locked. A permit, or a place in the queue if `ticket` is not NULL; the ticket is idle. `reclaimed` says how many
+ * permits, whose leases were over, were taken from their holders for it. While others wait that is es_bulkhead_grant's
+ * to do: with a lease, call it first. */
 ES_NODISCARD es_slot_answer es_bulkhead_acquire(es_bulkhead *bulkhead, es_ticket *ticket, int64_t now_ns,
-                                                es_bulkhead_permit *permit, bool *reclaimed);
+                                                es_bulkhead_permit *permit, uint32_t *reclaimed);
 
 /* Locked. Gives a permit back. The result is the ticket that got the slot, or NULL. */
 ES_NODISCARD es_ticket *es_bulkhead_release(es_bulkhead *bulkhead, es_bulkhead_permit permit, int64_t now_ns);
@@ -88,9 +88,9 @@ ES_NODISCARD es_ticket *es_bulkhead_release(es_bulkhead *bulkhead, es_bulkhead_p
 es_ticket_state es_bulkhead_leave(es_bulkhead *bulkhead, es_ticket *ticket);
 
 /* Locked. The next waiter who can have a permit although none was given back: after the limit grew, after a reset, or
- * when a lease is over (`reclaimed` says whether; after the limit shrank it may be so although nobody is served yet).
- * NULL when there is none; call until then. */
-ES_NODISCARD es_ticket *es_bulkhead_grant(es_bulkhead *bulkhead, int64_t now_ns, bool *reclaimed);
+ * when a lease is over (`reclaimed` says how many; after the limit shrank there may be some although nobody is served
+ * yet). NULL when there is none; call until then. */
+ES_NODISCARD es_ticket *es_bulkhead_grant(es_bulkhead *bulkhead, int64_t now_ns, uint32_t *reclaimed);
 
 /* Locked. When the oldest lease ends, ES_FOREVER_NS if none will. Until then there is nothing to reclaim. */
 int64_t es_bulkhead_lease_end_ns(const es_bulkhead *bulkhead);

@@ -70,20 +70,30 @@ ES_NIF(bulkhead_new) {
     return term;
 }
 
-ERL_NIF_TERM es_slots_grant(ErlNifEnv *env, es_slots *slots) {
-    const es_priv *priv = enif_priv_data(env);
-    unsigned granted = 0, ended = 0;
-    bool reclaimed = false;
+bool es_slots_let_in(ErlNifEnv *env, es_slots *slots, uint32_t *ended) {
+    unsigned granted = 0;
     int64_t now_ns = es_clock_now(slots->clock);
-    es_ticket *next = es_bulkhead_grant(slots->core, now_ns, &reclaimed);
-    while (next != NULL) {
-        es_ticket_tell(env, next);
-        ended += reclaimed ? 1 : 0;
-        next = ++granted < GRANTS_MAX ? es_bulkhead_grant(slots->core, now_ns, &reclaimed) : NULL;
-    }
+    es_ticket *next;
+    do {
+        uint32_t reclaimed = 0;
+        next = es_bulkhead_grant(slots->core, now_ns, &reclaimed);
+        *ended += reclaimed;
+        if (next != NULL) {
+            es_ticket_tell(env, next);
+            granted++;
+        }
+    } while (next != NULL && granted < GRANTS_MAX);
+    return next != NULL;
+}
+
+/* How many leases ended for those who were let in, when the next one does, and whether more may be let in. */
+static ERL_NIF_TERM let_in(ErlNifEnv *env, es_slots *slots) {
+    const es_priv *priv = enif_priv_data(env);
+    uint32_t ended = 0;
+    bool more = es_slots_let_in(env, slots, &ended);
     return enif_make_tuple3(env, enif_make_uint(env, ended),
                             es_make_ns_or_infinity(env, es_bulkhead_lease_end_ns(slots->core)),
-                            granted == GRANTS_MAX ? priv->atom.more : priv->atom.done);
+                            more ? priv->atom.more : priv->atom.done);
 }
 
 /* Decodes the handle in argv[0] and runs one of the bodies below under its lock. */
@@ -102,7 +112,7 @@ static ERL_NIF_TERM locked(ErlNifEnv *env, const ERL_NIF_TERM argv[], body *run)
 
 static ERL_NIF_TERM grant(ErlNifEnv *env, es_slots *slots, const ERL_NIF_TERM argv[]) {
     (void)argv;
-    return es_slots_grant(env, slots);
+    return let_in(env, slots);
 }
 
 ES_NIF(bulkhead_grant) {
@@ -113,7 +123,7 @@ ES_NIF(bulkhead_grant) {
 static ERL_NIF_TERM reset(ErlNifEnv *env, es_slots *slots, const ERL_NIF_TERM argv[]) {
     (void)argv;
     es_bulkhead_reset(slots->core);
-    return es_slots_grant(env, slots);
+    return let_in(env, slots);
 }
 
 ES_NIF(bulkhead_reset) {
@@ -130,7 +140,7 @@ static ERL_NIF_TERM set(ErlNifEnv *env, es_slots *slots, const ERL_NIF_TERM argv
     if (status == ES_OK) {
         status = es_bulkhead_set_queue(slots->core, places);
     }
-    return status == ES_OK ? es_slots_grant(env, slots) : es_raise(env, status);
+    return status == ES_OK ? let_in(env, slots) : es_raise(env, status);
 }
 
 ES_NIF(bulkhead_set) {
@@ -138,13 +148,15 @@ ES_NIF(bulkhead_set) {
     return locked(env, argv, set);
 }
 
+static ERL_NIF_TERM counts(ErlNifEnv *env, es_slots *slots, const ERL_NIF_TERM argv[]) {
+    (void)argv;
+    return enif_make_tuple4(env, enif_make_uint(env, es_bulkhead_limit(slots->core)),
+                            enif_make_uint(env, es_bulkhead_in_flight(slots->core)),
+                            enif_make_uint(env, es_bulkhead_queued(slots->core)),
+                            es_make_ns_or_infinity(env, es_bulkhead_lease_end_ns(slots->core)));
+}
+
 ES_NIF(bulkhead_counts) {
     (void)argc;
-    es_slots *slots;
-    if (!es_get_slots(env, argv[0], &slots)) {
-        return enif_make_badarg(env);
-    }
-    return enif_make_tuple3(env, enif_make_uint(env, es_bulkhead_limit(slots->core)),
-                            enif_make_uint(env, es_bulkhead_in_flight(slots->core)),
-                            enif_make_uint(env, es_bulkhead_queued(slots->core)));
+    return locked(env, argv, counts);
 }

@@ -17,10 +17,9 @@ bool es_holder_open(ErlNifEnv *env, es_priv *priv);
 
 bool es_get_slots(ErlNifEnv *env, ERL_NIF_TERM term, es_slots **slots);
 
-/* Under the lock of `slots`: lets in those who can have a slot although none was given back, a limited number at a
- * time. What bulkhead_grant answers: how many leases ended for it, when the next one does, whether more may be let in.
- */
-ERL_NIF_TERM es_slots_grant(ErlNifEnv *env, es_slots *slots);
+/* Under the lock: lets in those who can have a slot although none was given back, a limited number at a time: true if
+ * there may be more. Adds to `ended` how many leases that ended. */
+bool es_slots_let_in(ErlNifEnv *env, es_slots *slots, uint32_t *ended);
 
 /* Under the lock: tells the waiter of a granted ticket that it holds a permit. */
 void es_ticket_tell(ErlNifEnv *env, es_ticket *ticket);

@@ -159,16 +159,16 @@ static ERL_NIF_TERM make_queued(ErlNifEnv *env, const es_priv *priv, const holde
 
 static ERL_NIF_TERM acquire_locked(ErlNifEnv *env, const es_priv *priv, es_slots *slots, holder *h, bool may_wait) {
     es_bulkhead_permit permit;
-    bool reclaimed = false;
+    uint32_t ended = 0, reclaimed = 0;
     ERL_NIF_TERM answer = priv->atom.full;
     int64_t now_ns = es_clock_now(slots->clock);
     pthread_mutex_lock(&slots->lock);
-    es_slots_grant(env, slots); /* leases that have ended are for those who wait */
+    es_slots_let_in(env, slots, &ended); /* leases that have ended are for those who wait */
     switch (es_bulkhead_acquire(slots->core, may_wait ? &h->ticket : NULL, now_ns, &permit, &reclaimed)) {
     case ES_SLOT_TAKEN:
         push(h, slots, permit);
         enif_keep_resource(slots);
-        answer = reclaimed ? priv->atom.reclaimed : priv->atom.ok;
+        answer = priv->atom.ok;
         break;
     case ES_SLOT_QUEUED:
         h->waits_for = slots;
@@ -180,7 +180,8 @@ static ERL_NIF_TERM acquire_locked(ErlNifEnv *env, const es_priv *priv, es_slots
         break;
     }
     pthread_mutex_unlock(&slots->lock);
-    return answer;
+    ended += reclaimed;
+    return ended == 0 ? answer : enif_make_tuple3(env, priv->atom.reclaimed, enif_make_uint(env, ended), answer);
 }
 
 ES_NIF(bulkhead_acquire) {

@@ -66,10 +66,24 @@ defmodule ExternalService.Concurrency do
     end
   end
 
+  # A slot whose lease is over counts as in use until somebody takes it, but it refuses nobody.
+  @doc false
+  @spec saturated?(service()) :: boolean()
+  def saturated?(service) do
+    case Service.get(service) do
+      %Service{concurrency: %__MODULE__{slots: slots, clock: clock}} ->
+        {limit, in_flight, queued, lease_end} = Native.bulkhead_counts(slots)
+        (in_flight >= limit or queued > 0) and lease_end > now(clock)
+
+      _unlimited ->
+        false
+    end
+  end
+
   defp counts(service) do
     case Service.get(service) do
       %Service{concurrency: %__MODULE__{slots: slots}} -> Native.bulkhead_counts(slots)
-      _unlimited -> {nil, 0, 0}
+      _unlimited -> {nil, 0, 0, :infinity}
     end
   end
 
@@ -120,12 +134,16 @@ defmodule ExternalService.Concurrency do
   def enter(%__MODULE__{slots: slots, wait: wait} = concurrency) do
     holder = holder()
 
-    case Native.bulkhead_acquire(slots, holder, may_wait(wait)) do
-      :ok -> {:ok, holder}
-      :reclaimed -> reclaimed(concurrency, holder)
-      {:queued, token, lease_end} -> queue(concurrency, holder, token, lease_end)
-      :full -> refuse(concurrency, 0)
-    end
+    slots |> Native.bulkhead_acquire(holder, may_wait(wait)) |> entered(concurrency, holder)
+  end
+
+  defp entered(:ok, _concurrency, holder), do: {:ok, holder}
+  defp entered({:queued, token, lease_end}, concurrency, holder), do: queue(concurrency, holder, token, lease_end)
+  defp entered(:full, concurrency, _holder), do: refuse(concurrency, 0)
+
+  defp entered({:reclaimed, ended, slot}, %__MODULE__{service: service, limit: limit} = concurrency, holder) do
+    Telemetry.concurrency_reclaimed(service, limit, ended)
+    entered(slot, concurrency, holder)
   end
 
   @doc false
@@ -208,13 +226,8 @@ defmodule ExternalService.Concurrency do
     if more == :more, do: granted(concurrency, Native.bulkhead_grant(slots)), else: lease_end
   end
 
-  defp reclaimed(concurrency, holder) do
-    Telemetry.concurrency_reclaimed(concurrency.service, concurrency.limit, 1)
-    {:ok, holder}
-  end
-
   defp refuse(%__MODULE__{service: service, slots: slots}, waited) do
-    {limit, in_flight, queued} = Native.bulkhead_counts(slots)
+    {limit, in_flight, queued, _lease_end} = Native.bulkhead_counts(slots)
     Telemetry.concurrency_rejected(service, limit, waited)
     {:error, %ServiceSaturated{context: %{service: service, limit: limit, in_flight: in_flight, queued: queued}}}
   end

@@ -76,13 +76,16 @@ defmodule ExternalService.Lifecycle do
   defp build(name, options, retry, breaker, kept) do
     clock = options[:clock]
     sleep = options[:sleep_function] || sleep(clock)
+    # In this order, since what may raise must not find anything changed.
+    rate_limit = RateLimiter.reconfigure(kept.rate_limit, name, options[:rate_limit], sleep, clock)
+    installed = breaker(name, breaker, kept)
 
     %Service{
       name: name,
       version: make_ref(),
-      breaker: breaker(name, breaker, kept),
+      breaker: installed,
       breaker_options: breaker,
-      rate_limit: RateLimiter.reconfigure(kept.rate_limit, name, options[:rate_limit], sleep, clock),
+      rate_limit: rate_limit,
       concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
       melt: breaker[:melt],
       retry: retry,

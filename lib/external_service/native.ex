@@ -18,6 +18,8 @@ defmodule ExternalService.Native do
   @type change ::
           {from :: state(), to :: state(), rule :: atom() | nil, failures :: non_neg_integer(), at :: ns(),
            retry_after :: ns() | :infinity}
+  @type slot :: :ok | {:queued, token :: pos_integer(), lease_end :: ns() | :infinity} | :full
+
   @typedoc "How many leases were ended to let waiters in, when the next one ends, and whether to call again."
   @type grant :: {ended :: non_neg_integer(), lease_end :: ns() | :infinity, :more | :done}
   @type schedule ::
@@ -71,8 +73,7 @@ defmodule ExternalService.Native do
         ) :: bulkhead()
   def bulkhead_new(_config, _clock), do: not_loaded()
 
-  @spec bulkhead_acquire(bulkhead(), holder(), :now | :wait) ::
-          :ok | :reclaimed | {:queued, token :: pos_integer(), lease_end :: ns() | :infinity} | :full
+  @spec bulkhead_acquire(bulkhead(), holder(), :now | :wait) :: slot() | {:reclaimed, pos_integer(), slot()}
   def bulkhead_acquire(_bulkhead, _holder, _mode), do: not_loaded()
 
   @spec bulkhead_release(bulkhead(), holder()) :: :ok
@@ -91,7 +92,8 @@ defmodule ExternalService.Native do
   def bulkhead_set(_bulkhead, _limit, _queue), do: not_loaded()
 
   @spec bulkhead_counts(bulkhead()) ::
-          {limit :: pos_integer(), in_flight :: non_neg_integer(), queued :: non_neg_integer()}
+          {limit :: pos_integer(), in_flight :: non_neg_integer(), queued :: non_neg_integer(),
+           lease_end :: ns() | :infinity}
   def bulkhead_counts(_bulkhead), do: not_loaded()
 
   @spec holder_new() :: holder()

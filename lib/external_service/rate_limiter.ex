@@ -24,7 +24,7 @@ defmodule ExternalService.RateLimiter do
   alias ExternalService.RateLimiter.Basic
   alias ExternalService.{RateLimited, Service, ServiceNotStarted, Telemetry, VirtualClock}
 
-  @enforce_keys [:service, :backend, :config, :options, :sleep, :wait]
+  @enforce_keys [:service, :backend, :config, :made, :sleep, :wait]
   defstruct @enforce_keys
 
   @type service :: ExternalService.service()
@@ -40,7 +40,7 @@ defmodule ExternalService.RateLimiter do
           service: service(),
           backend: module(),
           config: config(),
-          options: keyword(),
+          made: {module(), keyword()},
           sleep: (non_neg_integer() -> any()),
           wait: wait()
         }
@@ -131,27 +131,33 @@ defmodule ExternalService.RateLimiter do
   def reconfigure(kept, service, options, sleep, clock) do
     unless options == nil or options[:limit] == :infinity do
       {module, own} = backend(options[:backend])
-      given = Keyword.take(options, [:limit, :per]) ++ if(clock, do: [clock: clock], else: []) ++ own
-      {backend, config} = config(kept, module, service, given)
-      %__MODULE__{service: service, backend: backend, config: config, options: given, sleep: sleep, wait: wait(options)}
+      made = {module, Keyword.take(options, [:limit, :per]) ++ if(clock, do: [clock: clock], else: []) ++ own}
+      {backend, config} = config(kept, service, made)
+      %__MODULE__{service: service, backend: backend, config: config, made: made, sleep: sleep, wait: wait(options)}
     end
   end
 
-  defp config(%__MODULE__{options: given} = kept, _module, _service, given), do: {kept.backend, kept.config}
+  defp config(%__MODULE__{made: made} = kept, _service, made), do: {kept.backend, kept.config}
 
-  defp config(%__MODULE__{backend: module, options: old} = kept, module, service, given) do
-    if old[:clock] == given[:clock] and function_exported?(module, :change, 3) do
-      {:ok, config} = module.change(service, kept.config, given)
-      {module, config}
+  defp config(%__MODULE__{made: {module, old}} = kept, service, {module, new}) do
+    if old[:clock] == new[:clock] and function_exported?(module, :change, 3) do
+      {:ok, config} = module.change(service, own_config(kept), new)
+      wrap(module, config)
     else
-      config(nil, module, service, given)
+      config(nil, service, {module, new})
     end
   end
 
-  defp config(_kept, module, service, given) do
-    {:ok, config} = module.init(service, given)
-    if function_exported?(module, :reserve, 4), do: {module, config}, else: {Basic, {module, config}}
+  defp config(_kept, service, {module, options}) do
+    {:ok, config} = module.init(service, options)
+    wrap(module, config)
   end
+
+  defp wrap(module, config),
+    do: if(function_exported?(module, :reserve, 4), do: {module, config}, else: {Basic, {module, config}})
+
+  defp own_config(%__MODULE__{backend: Basic, config: {_module, config}}), do: config
+  defp own_config(%__MODULE__{config: config}), do: config
 
   defp backend({module, own}), do: {module, own}
   defp backend(module), do: {module, []}

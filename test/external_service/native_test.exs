@@ -27,10 +27,28 @@ defmodule ExternalService.NativeTest do
   defp valid(:trip_within), do: [@schedule, 2, :per_attempt]
   defp valid(:trip_names), do: []
 
+  defp valid(:bulkhead_new), do: [{2, 10, 1000 * @ms}, nil]
+  defp valid(:bulkhead_acquire), do: [bulkhead(), Native.holder_new(), :now]
+  defp valid(:bulkhead_release), do: [bulkhead(), Native.holder_new()]
+  defp valid(:bulkhead_leave), do: [Native.holder_new()]
+  defp valid(:bulkhead_set), do: [bulkhead(), 3, :infinity]
+  defp valid(:holder_new), do: []
+  defp valid(:limiter_new), do: [{3, 1000 * @ms}, nil]
+  defp valid(:limiter_reserve), do: [limiter(), 1, 1000 * @ms]
+  defp valid(:limiter_peek), do: [limiter(), 1]
+  defp valid(:limiter_give_back), do: [limiter(), 1, 0]
+  defp valid(:limiter_reset), do: [limiter()]
+  defp valid(:limiter_set), do: [limiter(), {5, 1000 * @ms}]
+
+  defp valid(name) when name in [:bulkhead_grant, :bulkhead_reset, :bulkhead_counts], do: [bulkhead()]
+
   defp valid(name) when name in [:breaker_admit, :breaker_ask, :breaker_melt, :breaker_reset, :breaker_state],
     do: [breaker()]
 
   defp breaker(clock \\ nil), do: Native.breaker_new({2, 10_000 * @ms, 1000 * @ms, 0}, clock)
+
+  defp bulkhead, do: Native.bulkhead_new({2, 10, 1000 * @ms}, nil)
+  defp limiter, do: Native.limiter_new({3, 1000 * @ms}, nil)
 
   defp nifs, do: Native.__info__(:functions) -- @elixir
 
@@ -92,14 +110,24 @@ defmodule ExternalService.NativeTest do
       fn -> 1 end,
       &Native.clock_now/1,
       Native.clock_new(1),
-      breaker()
+      breaker(),
+      bulkhead(),
+      Native.holder_new(),
+      limiter()
     ]
   end
 
   # What a NIF may answer. Anything else, and any exception but ArgumentError, is a defect.
   defp documented?(value) when is_integer(value) or is_reference(value) or value == nil, do: true
-  defp documented?(value) when value in [:ok, :changed, :blown, :due, :exhausted, :infinity], do: true
-  defp documented?({tag, ns}) when tag in [:changed, :open, :last], do: is_integer(ns) or ns == :infinity
+  defp documented?(value) when value in [:ok, :changed, :blown, :due, :exhausted, :infinity, :full, :left], do: true
+  defp documented?({:wait, ns, place}), do: is_integer(ns) and is_integer(place)
+
+  defp documented?({ended, end_ns, more}) when more in [:more, :done],
+    do: ended >= 0 and (is_integer(end_ns) or end_ns == :infinity)
+
+  defp documented?({:reclaimed, count, slot}), do: count > 0 and documented?(slot)
+  defp documented?({limit, in_flight, queued, _lease_end}), do: limit > 0 and in_flight >= 0 and queued >= 0
+  defp documented?({tag, ns}) when tag in [:changed, :open, :last, :refused], do: is_integer(ns) or ns == :infinity
   defp documented?({state, _, _, _, _}) when state in [:open, :closed], do: true
   defp documented?(list) when is_list(list), do: Enum.all?(list, &(is_integer(&1) or is_atom(&1)))
   defp documented?(_value), do: false

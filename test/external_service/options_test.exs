@@ -3,7 +3,7 @@
 defmodule ExternalService.OptionsTest do
   use ExternalService.Case, async: true
 
-  alias ExternalService.Options
+  alias ExternalService.{LimiterStandIn, Options}
 
   @huge Integer.pow(10, 30)
   @long Integer.pow(10, 11)
@@ -13,6 +13,8 @@ defmodule ExternalService.OptionsTest do
     start: [
       circuit_breaker: {[[]], [[tolerate: 1]]},
       retry: {[[]], [[base: 1], quote(do: %RetryOptions{max_attempts: 1})]},
+      rate_limit: {[], [[limit: 1, per: 1]]},
+      concurrency: {[], [[limit: 1]]},
       sleep_function: {[], [quote(do: &Function.identity/1)]},
       clock: {[], [quote(do: VirtualClock.new())]},
       telemetry: {[], [:all, :changes]}
@@ -35,11 +37,33 @@ defmodule ExternalService.OptionsTest do
       jitter: {[true, false, 0, 0.0], [0.1, 1.0, 1]},
       retry_on: {[], [quote(do: &Function.identity/1)]},
       retry_exceptions: {[[], [:exponential]], [[KeyError], quote(do: &Function.identity/1)]}
+    ],
+    rate_limit: [
+      limit: {[0, :infinity], [1, 1_000_000]},
+      per: {[], [1, @long]},
+      wait: {[false, :infinity, 0, @huge], [1, @long]},
+      backend: {[], [LimiterStandIn, {LimiterStandIn, []}, {LimiterStandIn, [colour: :red]}]}
+    ],
+    concurrency: [
+      limit: {[], [1, 1_000_000]},
+      wait: {[false, 0], [1, @long]},
+      queue: {[0, :infinity], [1, 0xFFFFFF]},
+      reclaim_after: {[], [1, @long]}
     ]
   }
 
   # Values that the option refuses because of another one, or that no start should wait for.
-  @too_high [tolerate: 1_000_001, fault_injection: 1.0000001, jitter: 1.0000001]
+  @too_high [
+    circuit_breaker: {:tolerate, 1_000_001},
+    circuit_breaker: {:fault_injection, 1.0000001},
+    retry: {:jitter, 1.0000001},
+    rate_limit: {:per, 1_152_921_504_607},
+    concurrency: {:limit, 1_000_001},
+    concurrency: {:queue, 0x1000000}
+  ]
+
+  # What a group can not do without.
+  @required [rate_limit: [limit: 3, per: 1000], concurrency: [limit: 3]]
 
   # Given to every option. What an option accepts of these stands in its row.
   defp hostile do
@@ -81,12 +105,28 @@ defmodule ExternalService.OptionsTest do
 
   defp refused_by(accepted), do: Enum.reject(hostile(), fn value -> Enum.any?(accepted, &(&1 === value)) end)
 
+  @required_groups Map.new(@required)
+
   # The options of start/2 with this value at its place, and the path to the place.
   defp placed(:start, option, value), do: {[{option, value}], []}
-  defp placed(group, option, value), do: {[{group, [{option, value}]}], [group]}
+
+  defp placed(group, option, value),
+    do: {[{group, Keyword.put(Keyword.get(@required, group, []), option, value)}], [group]}
 
   defp suffix([]), do: ""
   defp suffix(path), do: " (in options #{inspect(path)})"
+
+  # The one refusal with a reason of its own.
+  defp refused(service, :concurrency, :wait, :infinity) do
+    options = [concurrency: [limit: 3, wait: :infinity]]
+    assert_raise ArgumentError, ~r/not allowed/, fn -> ExternalService.start(service, options) end
+  end
+
+  # A group without what it requires is refused for that.
+  defp refused(service, :start, group, []) when is_map_key(@required_groups, group) do
+    error = catch_error(ExternalService.start(service, [{group, []}]))
+    assert %ValidationError{key: :limit, keys_path: [^group]} = error
+  end
 
   defp refused(service, group, option, value) do
     {options, path} = placed(group, option, value)
@@ -99,6 +139,8 @@ defmodule ExternalService.OptionsTest do
   end
 
   test "every declared option has a row in this table, and every row its option" do
+    assert Enum.sort(Options.groups()) == Enum.sort([:call | Map.keys(@rows)])
+
     for {group, rows} <- @rows do
       assert Enum.sort(Keyword.keys(rows)) == Enum.sort(Keyword.keys(Options.schema(group)))
     end
@@ -151,11 +193,30 @@ defmodule ExternalService.OptionsTest do
     end
   end
 
-  for {option, value} <- @too_high do
-    test "#{inspect(option)} refuses #{value}, just above what it accepts", %{service: s} do
-      group = if unquote(option) == :jitter, do: :retry, else: :circuit_breaker
-      refused(s, group, unquote(option), unquote(value))
+  for {group, {option, value}} <- @too_high do
+    test "#{inspect(option)} of #{group} refuses #{value}, just above what it accepts", %{service: s} do
+      refused(s, unquote(group), unquote(option), unquote(value))
     end
+  end
+
+  for {group, options} <- @required, option <- Keyword.keys(options) do
+    test "#{inspect(option)} of #{group} can not be left out", %{service: s} do
+      given = Keyword.delete(unquote(options), unquote(option))
+      error = catch_error(ExternalService.start(s, [{unquote(group), given}]))
+      assert %ValidationError{key: unquote(option), keys_path: [unquote(group)]} = error
+      assert Exception.message(error) =~ "required #{inspect(unquote(option))} option not found"
+    end
+  end
+
+  test ":cost is refused by call/3 unless it is a positive integer", %{service: s} do
+    ExternalService.start(s)
+
+    for value <- refused_by([]) do
+      assert %ValidationError{key: :cost} = catch_error(ExternalService.call(s, [cost: value], attempting(1)))
+    end
+
+    assert attempts() == 0
+    assert ExternalService.call(s, [cost: 1], fn -> :done end) == :done
   end
 
   describe "unknown options" do

@@ -9,10 +9,22 @@ defmodule ExternalService.Callers do
 
   import ExUnit.Assertions
 
-  alias ExternalService.Concurrency
+  alias ExternalService.{Concurrency, ServiceSaturated}
 
   # Far longer than anything here takes; only a test that fails waits for its end.
   @patience 10_000
+
+  @doc "Starts the service with this concurrency limit."
+  def start_limited(service, concurrency), do: :ok = ExternalService.start(service, concurrency: concurrency)
+
+  @doc "Makes a call that must get a slot."
+  def admitted(service), do: assert(ExternalService.call(service, fn -> :fine end) == :fine)
+
+  @doc "Makes a call that must not get a slot, and returns its error."
+  def refused(service) do
+    assert {:error, %ServiceSaturated{} = error} = ExternalService.call(service, fn -> flunk("it ran") end)
+    error
+  end
 
   @doc "A process inside a call of the service."
   def hold(service, options \\ []) do
