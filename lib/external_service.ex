@@ -1,5 +1,7 @@
 defmodule ExternalService do
-  alias ExternalService.{Call, CircuitBreaker, Concurrency, Lifecycle, Options, RateLimiter, RetryOptions, Service}
+  alias ExternalService.CircuitBreaker.Installed
+  alias ExternalService.{Call, CircuitBreaker, Concurrency, Counts, Lifecycle, Options, RateLimiter, RetryOptions}
+  alias ExternalService.{Service, Validation}
 
   @moduledoc """
   Calls to things that fail: with retries and a circuit breaker in front of them.
@@ -60,7 +62,7 @@ defmodule ExternalService do
   @type sleep_function :: (non_neg_integer() -> any())
   @type melt :: :per_attempt | :per_call
   @type options :: keyword()
-  @type state :: :closed | :open
+  @type state :: :closed | :open | :half_open | :forced_open | :bypassed
 
   @type retries_exhausted :: {:error, ExternalService.RetriesExhausted.t()}
   @type circuit_breaker_open :: {:error, ExternalService.CircuitBreakerOpen.t()}
@@ -156,9 +158,73 @@ defmodule ExternalService do
   @spec all_available?([service()]) :: boolean()
   def all_available?(services), do: Enum.all?(services, &available?/1)
 
-  @doc "Returns the state of the service's breaker, or `{:error, :not_found}` if it is not started."
+  @doc """
+  Returns the state of the service's breaker, or `{:error, :not_found}` if it is not started.
+
+  It is right without any traffic: a breaker whose open time is over reads `:half_open`, or `:closed`.
+  """
   @spec state(service()) :: state() | {:error, :not_found}
-  def state(service), do: CircuitBreaker.state(service)
+  def state(service) do
+    case Installed.look(service) do
+      nil -> {:error, :not_found}
+      %{state: state} -> state
+    end
+  end
+
+  @doc """
+  Returns what the service's breaker has counted, or `{:error, :not_found}` if it is not started.
+
+    * `:calls`, `:successes`, `:failures`, `:slow` and `:rate` (the share that failed) inside `:window`. Without a rule that
+      needs them calls are not counted: then `:failures` are those inside `:within`, and the others are `nil`
+    * `:consecutive` - failures since the last success
+    * `:rejected`, `:ignored` - calls refused, and reported with `:ignore`, since the last change of state
+    * `:state`, `:changed_at` - the state, and since when, in milliseconds since 1970 or of the virtual clock
+    * `:retry_after` - milliseconds until calls may be let through again, 0 if they are, or `:infinity`
+    * `:probes` - probes that are out; `:reason` - what the state was forced with
+
+      iex> ExternalService.start(:tape, circuit_breaker: [failure_rate: 0.5, min_calls: 5])
+      iex> ExternalService.call(:tape, fn -> :fine end)
+      iex> ExternalService.call(:tape, [max_attempts: 1], fn -> :retry end)
+      iex> Map.take(ExternalService.counts(:tape), [:calls, :failures, :rate, :state])
+      %{calls: 2, failures: 1, rate: 0.5, state: :closed}
+  """
+  @spec counts(service()) :: map() | {:error, :not_found}
+  def counts(service), do: Counts.of(service)
+
+  @doc """
+  Forces the service's breaker open: every call is refused, whatever happens, until `close/1` or `reset/1`.
+
+  The state is kept when the service is started afresh, and ends when it is stopped. Returns `{:error, :not_found}` if it
+  is not started or has no breaker.
+
+  #{Options.docs(:open)}
+
+      iex> ExternalService.start(:db)
+      iex> ExternalService.open(:db, reason: :maintenance)
+      :ok
+      iex> ExternalService.available?(:db)
+      false
+      iex> ExternalService.close(:db)
+      :ok
+  """
+  @spec open(service(), keyword()) :: :ok | {:error, :not_found}
+  def open(service, options \\ []) do
+    options = Validation.validate!(:open, options)
+    Installed.act(service, :open, [options], {:error, :not_found})
+  end
+
+  @doc "Closes the service's breaker, whatever state it is in, or returns `{:error, :not_found}`."
+  @spec close(service()) :: :ok | {:error, :not_found}
+  def close(service), do: Installed.act(service, :close, [])
+
+  @doc """
+  Lets every call through until `close/1` or `reset/1`: the breaker goes on counting, but no rule opens it.
+
+  Like a forced open state it is kept when the service is started afresh. Returns `{:error, :not_found}` if the service is
+  not started.
+  """
+  @spec bypass(service()) :: :ok | {:error, :not_found}
+  def bypass(service), do: Installed.act(service, :bypass, [])
 
   @doc "Closes the service's breaker and forgets its failures, or returns `{:error, :not_found}`."
   @spec reset(service()) :: :ok | {:error, :not_found}
@@ -192,7 +258,8 @@ defmodule ExternalService do
   The options are those of `start/2` and `:name`, by default the module. The module gets `child_spec/1` and
   `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
   replaced), and the functions of `ExternalService` without their first argument: `call/1`, `call/2`, `call!/1`, `call!/2`,
-  `available?/0`, `blown?/0`, `state/0`, `reset/0`.
+  `available?/0`, `blown?/0`, `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`,
+  `reset_all/0`.
 
   The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
   again the service starts afresh.
@@ -247,8 +314,20 @@ defmodule ExternalService do
       @doc "See `ExternalService.reset_all/1`."
       def reset_all, do: ExternalService.reset_all(@external_service)
 
+      @doc "See `ExternalService.counts/1`."
+      def counts, do: ExternalService.counts(@external_service)
+
+      @doc "See `ExternalService.open/2`."
+      def open(options \\ []), do: ExternalService.open(@external_service, options)
+
+      @doc "See `ExternalService.close/1`."
+      def close, do: ExternalService.close(@external_service)
+
+      @doc "See `ExternalService.bypass/1`."
+      def bypass, do: ExternalService.bypass(@external_service)
+
       # Modules that were written before these functions came may have functions of their own by these names.
-      defoverridable state: 0
+      defoverridable state: 0, counts: 0, open: 0, open: 1, close: 0, bypass: 0
     end
   end
 

@@ -75,15 +75,6 @@ es_status es_backoff_check(const es_backoff *backoff) {
     return right ? ES_OK : ES_BAD_CONFIG;
 }
 
-/* The band is moved down at the cap, not cut off: cut off, most callers would draw the cap itself and return together.
- */
-static int64_t spread_ns(const es_backoff *backoff, int64_t delay_ns, uint64_t random_word) {
-    int64_t either_way_ns = es_share_ns(delay_ns, backoff->jitter_ppm);
-    int64_t high_ns = least(es_add_ns(delay_ns, either_way_ns), backoff->cap_ns);
-    int64_t width_ns = least(es_scale_ns(either_way_ns, 2), high_ns);
-    return high_ns - es_random_up_to(random_word, width_ns);
-}
-
 es_backoff_step es_backoff_next(const es_backoff *backoff, uint64_t retry, int64_t elapsed_ns, uint64_t random_word,
                                 int64_t *delay_ns) {
     bool bounded = backoff->expiry_ns != ES_FOREVER_NS;
@@ -91,7 +82,7 @@ es_backoff_step es_backoff_next(const es_backoff *backoff, uint64_t retry, int64
     if (retry >= backoff->attempts_max || (bounded && left_ns == 0))
         return ES_EXHAUSTED;
     int64_t nominal_ns = least(backoff->curve->delay_ns(backoff, retry), backoff->cap_ns);
-    *delay_ns = spread_ns(backoff, nominal_ns, random_word);
+    *delay_ns = es_spread_ns(nominal_ns, backoff->jitter_ppm, backoff->cap_ns, random_word);
     if (!bounded || *delay_ns < left_ns)
         return ES_RETRY;
     *delay_ns = left_ns;

@@ -33,6 +33,17 @@ int64_t es_random_up_to(uint64_t random_word, int64_t bound) {
     return (int64_t)(random_word % ((uint64_t)bound + 1));
 }
 
+int64_t es_spread_ns(int64_t time_ns, uint32_t ppm, int64_t most_ns, uint64_t random_word) {
+    int64_t either_way_ns = es_share_ns(time_ns, ppm);
+    int64_t high_ns = es_add_ns(time_ns, either_way_ns);
+    if (high_ns > most_ns)
+        high_ns = most_ns;
+    int64_t width_ns = es_scale_ns(either_way_ns, 2);
+    if (width_ns > high_ns)
+        width_ns = high_ns;
+    return high_ns - es_random_up_to(random_word, width_ns);
+}
+
 bool es_random_hit(uint64_t random_word, uint32_t ppm) {
     return random_word % ES_PPM < ppm;
 }

@@ -50,6 +50,11 @@ int64_t es_share_ns(int64_t time_ns, uint32_t ppm);
 /* A number in [0, bound] made from one random word: uniform as far as 64 bits allow. bound >= 0. */
 int64_t es_random_up_to(uint64_t random_word, int64_t bound);
 
+/* A time spread by the share `ppm` of it either way, drawn with one random word, never above most_ns. The band is moved
+ * down there, not cut off: cut off, most callers would draw most_ns itself and return together.
+ * 0 <= time <= most, ppm <= ES_PPM. */
+int64_t es_spread_ns(int64_t time_ns, uint32_t ppm, int64_t most_ns, uint64_t random_word);
+
 /* Is an event of probability `ppm` drawn with this random word? 0 never, ES_PPM and above always. */
 bool es_random_hit(uint64_t random_word, uint32_t ppm);
 

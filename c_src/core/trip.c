@@ -7,8 +7,29 @@ static bool over_tolerance(const es_counts *counts, const es_trip_limits *limits
     return counts->failures > limits->tolerate;
 }
 
+/* Is `some` at least this share of the calls, and are there enough calls to tell? A share of 0 is none asked for. */
+static bool is_share(uint32_t some, uint32_t share_ppm, const es_counts *counts, const es_trip_limits *limits) {
+    uint32_t calls = counts->tally.calls;
+    return share_ppm > 0 && calls >= limits->min_calls && (uint64_t)some * ES_PPM >= (uint64_t)share_ppm * calls;
+}
+
+static bool failing_often(const es_counts *counts, const es_trip_limits *limits) {
+    return is_share(counts->tally.failures, limits->failure_rate_ppm, counts, limits);
+}
+
+static bool slow_often(const es_counts *counts, const es_trip_limits *limits) {
+    return is_share(counts->tally.slow, limits->slow_rate_ppm, counts, limits);
+}
+
+static bool failing_in_a_row(const es_counts *counts, const es_trip_limits *limits) {
+    return limits->consecutive > 0 && counts->consecutive >= limits->consecutive;
+}
+
 static const es_trip rules[] = {
     {"tolerate", over_tolerance},
+    {"failure_rate", failing_often},
+    {"slow_rate", slow_often},
+    {"consecutive", failing_in_a_row},
 };
 
 #define RULES (sizeof rules / sizeof *rules)

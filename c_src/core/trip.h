@@ -11,17 +11,25 @@
 #define ES_TRIP_H
 
 #include "es.h"
+#include "tally.h"
 
 #define ES_TOLERATE_MAX UINT32_C(1000000)
+#define ES_TOLERATE_OFF UINT32_MAX
 
-/* What was seen, as the window reports it. */
+/* What was seen. */
 typedef struct {
-    uint32_t failures; /* failures inside the window */
+    uint32_t failures;     /* failures inside the failure window                             */
+    es_tally_counts tally; /* calls, failures and slow calls inside the rate window          */
+    uint32_t consecutive;  /* failures since the last success                                */
 } es_counts;
 
-/* What is allowed. */
+/* What is allowed. A rule whose limit is off never fires. */
 typedef struct {
-    uint32_t tolerate; /* failures inside the window that leave the breaker closed, 0 to ES_TOLERATE_MAX */
+    uint32_t tolerate;         /* failures in the window that leave it closed, to ES_TOLERATE_MAX; ES_TOLERATE_OFF */
+    uint32_t failure_rate_ppm; /* failing share of calls that opens, inclusive, to ES_PPM; 0: off */
+    uint32_t slow_rate_ppm;    /* slow share of calls that opens, inclusive, to ES_PPM; 0: off */
+    uint32_t min_calls;        /* below this many calls no rate is believed, >= 1 */
+    uint32_t consecutive;      /* failures in a row that open, inclusive; 0: off */
 } es_trip_limits;
 
 typedef struct {

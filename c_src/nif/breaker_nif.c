@@ -1,76 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* breaker_nif.c - a breaker behind a handle.
+/* breaker_nif.c - a breaker behind a handle: made, asked and reported to.
  *
- * The handle owns the lock that the core asks for. A call that finds the breaker closed takes no lock and reads no
- * clock; a refused one takes no lock.
+ * A call that finds the breaker closed takes no lock and reads no clock; a refused one takes no lock. A probe is
+ * watched: when the process that holds it dies, it is given back.
  */
-#include "nif.h"
-
-typedef struct {
-    es_breaker *breaker; /* NULL while the handle is being made                                  */
-    es_clock *clock;     /* kept; NULL for the machine's own                                     */
-    pthread_mutex_t lock;
-    bool announcing; /* under lock: `announcer` is telling listeners of the changes taken    */
-    ErlNifPid announcer;
-} handle;
+#include "breaker_nif.h"
 
 static void destroy(ErlNifEnv *env, void *object) {
     (void)env;
-    handle *h = object;
-    es_breaker_free(h->breaker);
-    if (h->clock != NULL) {
-        enif_release_resource(h->clock);
+    es_fuse *fuse = object;
+    es_breaker_free(fuse->core);
+    enif_free(fuse->watches);
+    if (fuse->note_env != NULL) {
+        enif_free_env(fuse->note_env);
     }
-    pthread_mutex_destroy(&h->lock);
+    if (fuse->clock != NULL) {
+        enif_release_resource(fuse->clock);
+    }
+    pthread_mutex_destroy(&fuse->lock);
+}
+
+/* A process that held a probe is gone. */
+static void down(ErlNifEnv *env, void *object, ErlNifPid *pid, ErlNifMonitor *monitor) {
+    (void)env;
+    (void)pid;
+    es_fuse *fuse = object;
+    int64_t now_ns = es_clock_now(fuse->clock);
+    uint64_t word = es_clock_random(fuse->clock);
+    pthread_mutex_lock(&fuse->lock);
+    for (uint32_t row = 0; row < fuse->rows; row++) {
+        es_watch *watch = &fuse->watches[row];
+        if (watch->watched && enif_compare_monitors(&watch->monitor, monitor) == 0) {
+            watch->watched = false;
+            es_breaker_report(fuse->core, watch->permit, ES_IGNORE, 0, now_ns, word);
+        }
+    }
+    pthread_mutex_unlock(&fuse->lock);
 }
 
 bool es_breaker_open(ErlNifEnv *env, es_priv *priv) {
-    priv->breaker_type =
-        enif_open_resource_type(env, NULL, "es_breaker", destroy, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    const ErlNifResourceFlags flags = ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER;
+    const ErlNifResourceTypeInit init = {.dtor = destroy, .down = down};
+    priv->breaker_type = enif_open_resource_type_x(env, "es_breaker", &init, flags, NULL);
     return priv->breaker_type != NULL;
 }
 
-typedef ERL_NIF_TERM body(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]);
-
-/* Fetches the handle in argv[0] for a body that needs no lock. */
-static ERL_NIF_TERM with_breaker(ErlNifEnv *env, const ERL_NIF_TERM argv[], body *run) {
+bool es_get_fuse(ErlNifEnv *env, ERL_NIF_TERM term, es_fuse **fuse) {
     const es_priv *priv = enif_priv_data(env);
     void *object;
-    if (!enif_get_resource(env, argv[0], priv->breaker_type, &object)) {
+    if (!enif_get_resource(env, term, priv->breaker_type, &object)) {
+        return false;
+    }
+    *fuse = object;
+    return true;
+}
+
+ERL_NIF_TERM es_fuse_done(ErlNifEnv *env, const es_fuse *fuse) {
+    const es_priv *priv = enif_priv_data(env);
+    return es_breaker_has_changes(fuse->core) ? priv->atom.changed : priv->atom.ok;
+}
+
+ERL_NIF_TERM es_fuse_locked(ErlNifEnv *env, ERL_NIF_TERM term, es_fuse_act *act) {
+    es_fuse *fuse;
+    if (!es_get_fuse(env, term, &fuse)) {
         return enif_make_badarg(env);
     }
-    return run(env, priv, object, argv);
+    pthread_mutex_lock(&fuse->lock);
+    act(fuse, es_clock_now(fuse->clock));
+    ERL_NIF_TERM done = es_fuse_done(env, fuse);
+    pthread_mutex_unlock(&fuse->lock);
+    return done;
 }
 
-/* The same under the handle's lock. */
-static ERL_NIF_TERM locked(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[], body *run) {
-    pthread_mutex_lock(&h->lock);
-    ERL_NIF_TERM result = run(env, priv, h, argv);
-    pthread_mutex_unlock(&h->lock);
-    return result;
+/* Fields of the configuration, by the names of the core's own. */
+static bool get_number(ErlNifEnv *env, ERL_NIF_TERM map, ERL_NIF_TERM key, uint32_t *value) {
+    ERL_NIF_TERM term;
+    return enif_get_map_value(env, map, key, &term) && es_get_u32(env, term, value);
 }
 
-static ERL_NIF_TERM make_state(const es_priv *priv, es_state state) {
-    return state == ES_OPEN ? priv->atom.open : priv->atom.closed;
+static bool get_time(ErlNifEnv *env, ERL_NIF_TERM map, ERL_NIF_TERM key, int64_t *value) {
+    ERL_NIF_TERM term;
+    return enif_get_map_value(env, map, key, &term) && es_get_ns_or_infinity(env, term, value);
 }
 
-static ERL_NIF_TERM make_done(const es_priv *priv, const handle *h) {
-    return es_breaker_has_changes(h->breaker) ? priv->atom.changed : priv->atom.ok;
-}
-
-static ERL_NIF_TERM make_admission(ErlNifEnv *env, const es_priv *priv, const es_admission *admission) {
-    if (admission->answer == ES_ADMITTED) {
-        return enif_make_uint64(env, admission->generation);
+static bool get_tolerance(ErlNifEnv *env, ERL_NIF_TERM map, uint32_t *tolerate) {
+    const es_priv *priv = enif_priv_data(env);
+    ERL_NIF_TERM term;
+    if (!enif_get_map_value(env, map, priv->atom.tolerate, &term)) {
+        return false;
     }
-    return enif_make_tuple2(env, priv->atom.open, es_make_ns_or_infinity(env, admission->retry_after_ns));
+    if (enif_is_identical(term, priv->atom.infinity)) {
+        *tolerate = ES_TOLERATE_OFF;
+        return true;
+    }
+    return es_get_u32(env, term, tolerate) && *tolerate != ES_TOLERATE_OFF;
 }
 
-static bool get_config(ErlNifEnv *env, ERL_NIF_TERM term, es_breaker_config *config) {
-    const ERL_NIF_TERM *field;
-    int arity;
-    return enif_get_tuple(env, term, &arity, &field) && arity == 4 &&
-           es_get_u32(env, field[0], &config->limits.tolerate) && es_get_ns(env, field[1], &config->within_ns) &&
-           es_get_ns(env, field[2], &config->reset_ns) && es_get_u32(env, field[3], &config->fault_ppm);
+static bool get_config(ErlNifEnv *env, ERL_NIF_TERM map, es_breaker_config *c) {
+    const es_priv *p = enif_priv_data(env);
+    return get_tolerance(env, map, &c->limits.tolerate) && get_time(env, map, p->atom.within, &c->within_ns) &&
+           get_number(env, map, p->atom.failure_rate, &c->limits.failure_rate_ppm) &&
+           get_number(env, map, p->atom.slow_rate, &c->limits.slow_rate_ppm) &&
+           get_number(env, map, p->atom.min_calls, &c->limits.min_calls) &&
+           get_number(env, map, p->atom.consecutive, &c->limits.consecutive) &&
+           get_time(env, map, p->atom.window_time, &c->tally.span_ns) &&
+           get_number(env, map, p->atom.window_calls, &c->tally.calls) &&
+           get_time(env, map, p->atom.slow_call, &c->slow_ns) && get_time(env, map, p->atom.reset, &c->reset_ns) &&
+           get_number(env, map, p->atom.reset_factor, &c->reset_factor_ppm) &&
+           get_time(env, map, p->atom.reset_max, &c->reset_max_ns) &&
+           get_number(env, map, p->atom.reset_jitter, &c->reset_jitter_ppm) &&
+           get_number(env, map, p->atom.probes, &c->probes) && get_number(env, map, p->atom.successes, &c->successes) &&
+           get_time(env, map, p->atom.lease, &c->lease_ns) && get_time(env, map, p->atom.ramp_up, &c->ramp_ns) &&
+           get_number(env, map, p->atom.faults, &c->fault_ppm);
+}
+
+static es_status fill(es_fuse *fuse, const es_breaker_config *config) {
+    es_status status = es_breaker_new(&fuse->core, config, es_clock_now(fuse->clock), &es_enif_allocator);
+    if (status != ES_OK || config->probes == 0) {
+        return status;
+    }
+    fuse->watches = enif_alloc(config->probes * sizeof *fuse->watches);
+    if (fuse->watches == NULL) {
+        return ES_NO_MEMORY;
+    }
+    for (; fuse->rows < config->probes; fuse->rows++) {
+        fuse->watches[fuse->rows].watched = false;
+    }
+    return ES_OK;
 }
 
 ES_NIF(breaker_new) {
@@ -81,52 +137,125 @@ ES_NIF(breaker_new) {
     if (!get_config(env, argv[0], &config) || !es_get_clock(env, argv[1], &clock)) {
         return enif_make_badarg(env);
     }
-    handle *h = enif_alloc_resource(priv->breaker_type, sizeof *h);
-    if (h == NULL) {
+    es_fuse *fuse = enif_alloc_resource(priv->breaker_type, sizeof *fuse);
+    if (fuse == NULL) {
         return es_raise(env, ES_NO_MEMORY);
     }
-    *h = (handle){.clock = clock};
-    pthread_mutex_init(&h->lock, NULL);
+    *fuse = (es_fuse){.clock = clock};
+    pthread_mutex_init(&fuse->lock, NULL);
     if (clock != NULL) {
         enif_keep_resource(clock);
     }
-    es_status status = es_breaker_new(&h->breaker, &config, es_clock_now(clock), &es_enif_allocator);
-    ERL_NIF_TERM term = status == ES_OK ? enif_make_resource(env, h) : es_raise(env, status);
-    enif_release_resource(h);
+    es_status status = fill(fuse, &config);
+    ERL_NIF_TERM term = status == ES_OK ? enif_make_resource(env, fuse) : es_raise(env, status);
+    enif_release_resource(fuse);
     return term;
 }
 
-static ERL_NIF_TERM admit_locked(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    (void)argv;
-    es_admission admission = es_breaker_admit(h->breaker, es_clock_now(h->clock), es_clock_random(h->clock));
-    ERL_NIF_TERM term = make_admission(env, priv, &admission);
-    bool announce = admission.answer == ES_ADMITTED && es_breaker_has_changes(h->breaker);
-    return announce ? enif_make_tuple2(env, priv->atom.changed, term) : term;
+/* A permit is its generation, and of a probe {generation, row, serial}. */
+static ERL_NIF_TERM make_permit(ErlNifEnv *env, const es_permit *permit) {
+    ERL_NIF_TERM generation = enif_make_uint64(env, permit->generation);
+    if (!permit->probe) {
+        return generation;
+    }
+    return enif_make_tuple3(env, generation, enif_make_uint(env, permit->row), enif_make_uint(env, permit->serial));
 }
 
-static ERL_NIF_TERM admit(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    es_admission admission;
-    if (es_breaker_is_closed(h->breaker, &admission.generation)) {
-        return enif_make_uint64(env, admission.generation);
+static bool get_permit(ErlNifEnv *env, ERL_NIF_TERM term, const es_fuse *fuse, es_permit *permit) {
+    const ERL_NIF_TERM *field;
+    int arity;
+    *permit = (es_permit){.probe = false};
+    if (es_get_count(env, term, &permit->generation)) {
+        return true;
     }
-    admission = es_breaker_peek(h->breaker, es_clock_now(h->clock), es_clock_random(h->clock));
-    return admission.answer == ES_DUE ? locked(env, priv, h, argv, admit_locked)
-                                      : make_admission(env, priv, &admission);
+    permit->probe = true;
+    return enif_get_tuple(env, term, &arity, &field) && arity == 3 &&
+           es_get_count(env, field[0], &permit->generation) && es_get_u32(env, field[1], &permit->row) &&
+           permit->row < fuse->rows && es_get_u32(env, field[2], &permit->serial);
+}
+
+static bool same_permit(const es_permit *a, const es_permit *b) {
+    return a->generation == b->generation && a->row == b->row && a->serial == b->serial;
+}
+
+/* Puts a watch, or none, in the place of the one the row has; monitors are asked for outside of the lock. */
+static void replace_watch(ErlNifEnv *env, es_fuse *fuse, uint32_t row, const es_watch *next, const es_permit *only) {
+    pthread_mutex_lock(&fuse->lock);
+    es_watch old = fuse->watches[row];
+    bool replaced = only == NULL || (old.watched && same_permit(&old.permit, only));
+    if (replaced) {
+        fuse->watches[row] = *next;
+    }
+    pthread_mutex_unlock(&fuse->lock);
+    if (replaced && old.watched) {
+        enif_demonitor_process(env, fuse, &old.monitor);
+    }
+}
+
+static void watch(ErlNifEnv *env, es_fuse *fuse, const es_permit *permit) {
+    ErlNifPid self;
+    es_watch next = {.permit = *permit};
+    if (enif_self(env, &self) != NULL) {
+        next.watched = enif_monitor_process(env, fuse, &self, &next.monitor) == 0;
+    }
+    replace_watch(env, fuse, permit->row, &next, NULL);
+}
+
+static void unwatch(ErlNifEnv *env, es_fuse *fuse, const es_permit *permit) {
+    const es_watch none = {.watched = false};
+    replace_watch(env, fuse, permit->row, &none, permit);
+}
+
+static ERL_NIF_TERM make_answer(ErlNifEnv *env, es_fuse *fuse, const es_admission *admission) {
+    const es_priv *priv = enif_priv_data(env);
+    if (admission->answer == ES_ADMITTED) {
+        return make_permit(env, &admission->permit);
+    }
+    es_breaker_refused(fuse->core);
+    return enif_make_tuple2(env, priv->atom.open, es_make_ns_or_infinity(env, admission->retry_after_ns));
+}
+
+static ERL_NIF_TERM admit_due(ErlNifEnv *env, es_fuse *fuse) {
+    const es_priv *priv = enif_priv_data(env);
+    int64_t now_ns = es_clock_now(fuse->clock);
+    pthread_mutex_lock(&fuse->lock);
+    es_admission admission = es_breaker_admit(fuse->core, now_ns, es_clock_random(fuse->clock));
+    pthread_mutex_unlock(&fuse->lock);
+    if (admission.answer == ES_ADMITTED && admission.permit.probe) {
+        watch(env, fuse, &admission.permit);
+    }
+    ERL_NIF_TERM answer = make_answer(env, fuse, &admission);
+    bool announce = admission.answer == ES_ADMITTED && es_breaker_has_changes(fuse->core);
+    return announce ? enif_make_tuple2(env, priv->atom.changed, answer) : answer;
 }
 
 ES_NIF(breaker_admit) {
     (void)argc;
-    return with_breaker(env, argv, admit);
+    es_fuse *fuse;
+    es_admission admission;
+    uint64_t generation;
+    if (!es_get_fuse(env, argv[0], &fuse)) {
+        return enif_make_badarg(env);
+    }
+    if (es_breaker_is_closed(fuse->core, &generation)) {
+        return enif_make_uint64(env, generation);
+    }
+    admission = es_breaker_peek(fuse->core, es_clock_now(fuse->clock), es_clock_random(fuse->clock));
+    return admission.answer == ES_DUE ? admit_due(env, fuse) : make_answer(env, fuse, &admission);
 }
 
-static ERL_NIF_TERM ask(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    (void)argv;
-    (void)env;
+ES_NIF(breaker_ask) {
+    (void)argc;
+    const es_priv *priv = enif_priv_data(env);
+    es_fuse *fuse;
     uint64_t generation;
-    if (es_breaker_is_closed(h->breaker, &generation)) {
+    if (!es_get_fuse(env, argv[0], &fuse)) {
+        return enif_make_badarg(env);
+    }
+    if (es_breaker_is_closed(fuse->core, &generation)) {
         return priv->atom.ok;
     }
-    switch (es_breaker_peek(h->breaker, es_clock_now(h->clock), es_clock_random(h->clock)).answer) {
+    switch (es_breaker_peek(fuse->core, es_clock_now(fuse->clock), es_clock_random(fuse->clock)).answer) {
     case ES_ADMITTED:
         return priv->atom.ok;
     case ES_REFUSED:
@@ -134,11 +263,6 @@ static ERL_NIF_TERM ask(ErlNifEnv *env, const es_priv *priv, handle *h, const ER
     default:
         return priv->atom.due;
     }
-}
-
-ES_NIF(breaker_ask) {
-    (void)argc;
-    return with_breaker(env, argv, ask);
 }
 
 static bool get_outcome(const es_priv *priv, ERL_NIF_TERM term, es_outcome *outcome) {
@@ -154,121 +278,45 @@ static bool get_outcome(const es_priv *priv, ERL_NIF_TERM term, es_outcome *outc
     return true;
 }
 
-static ERL_NIF_TERM record(const es_priv *priv, handle *h, uint64_t generation, es_outcome outcome) {
-    if (outcome != ES_FAILURE || !es_breaker_listens(h->breaker, generation)) {
+static ERL_NIF_TERM report(ErlNifEnv *env, es_fuse *fuse, es_permit permit, es_outcome outcome, int64_t duration_ns) {
+    const es_priv *priv = enif_priv_data(env);
+    if (outcome == ES_IGNORE) {
+        es_breaker_ignored(fuse->core);
+    }
+    if (!es_breaker_listens(fuse->core, permit, outcome)) {
         return priv->atom.ok;
     }
-    int64_t now_ns = es_clock_now(h->clock);
-    pthread_mutex_lock(&h->lock);
-    es_breaker_report(h->breaker, generation, outcome, now_ns);
-    ERL_NIF_TERM done = make_done(priv, h);
-    pthread_mutex_unlock(&h->lock);
-    return done;
-}
-
-static ERL_NIF_TERM report(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    uint64_t generation;
-    es_outcome outcome;
-    if (!es_get_count(env, argv[1], &generation) || !get_outcome(priv, argv[2], &outcome)) {
-        return enif_make_badarg(env);
-    }
-    return record(priv, h, generation, outcome);
+    int64_t now_ns = es_clock_now(fuse->clock);
+    uint64_t word = permit.probe ? es_clock_random(fuse->clock) : 0;
+    pthread_mutex_lock(&fuse->lock);
+    es_breaker_report(fuse->core, permit, outcome, duration_ns, now_ns, word);
+    pthread_mutex_unlock(&fuse->lock);
+    return es_fuse_done(env, fuse);
 }
 
 ES_NIF(breaker_report) {
     (void)argc;
-    return with_breaker(env, argv, report);
-}
-
-static ERL_NIF_TERM melt(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    (void)env;
-    (void)argv;
-    return record(priv, h, es_breaker_generation(h->breaker), ES_FAILURE);
+    const es_priv *priv = enif_priv_data(env);
+    es_fuse *fuse;
+    es_permit permit;
+    es_outcome outcome;
+    int64_t duration_ns;
+    if (!es_get_fuse(env, argv[0], &fuse) || !get_permit(env, argv[1], fuse, &permit) ||
+        !get_outcome(priv, argv[2], &outcome) || !es_get_ns(env, argv[3], &duration_ns) || duration_ns < 0) {
+        return enif_make_badarg(env);
+    }
+    ERL_NIF_TERM done = report(env, fuse, permit, outcome, duration_ns);
+    if (permit.probe) {
+        unwatch(env, fuse, &permit);
+    }
+    return done;
 }
 
 ES_NIF(breaker_melt) {
     (void)argc;
-    return with_breaker(env, argv, melt);
-}
-
-static ERL_NIF_TERM reset(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    (void)env;
-    (void)argv;
-    es_breaker_reset(h->breaker, es_clock_now(h->clock));
-    return make_done(priv, h);
-}
-
-static ERL_NIF_TERM reset_locked(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    return locked(env, priv, h, argv, reset);
-}
-
-ES_NIF(breaker_reset) {
-    (void)argc;
-    return with_breaker(env, argv, reset_locked);
-}
-
-static ERL_NIF_TERM look(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    (void)argv;
-    es_breaker_view view = es_breaker_look(h->breaker, es_clock_now(h->clock));
-    return enif_make_tuple5(env, make_state(priv, view.state), enif_make_uint(env, view.failures),
-                            es_make_ns_or_infinity(env, view.retry_after_ns), enif_make_int64(env, view.changed_at_ns),
-                            enif_make_uint64(env, view.generation));
-}
-
-static ERL_NIF_TERM look_locked(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    return locked(env, priv, h, argv, look);
-}
-
-ES_NIF(breaker_state) {
-    (void)argc;
-    return with_breaker(env, argv, look_locked);
-}
-
-static ERL_NIF_TERM make_rule(const es_priv *priv, const es_trip *rule) {
-    for (size_t i = 0; rule != NULL && i < ES_NAMES_MAX; i++) {
-        if (es_trip_at(i) == rule) {
-            return priv->rules[i];
-        }
-    }
-    return priv->atom.nil;
-}
-
-static ERL_NIF_TERM make_change(ErlNifEnv *env, const es_priv *priv, const es_change *change) {
-    return enif_make_tuple6(env, make_state(priv, change->from), make_state(priv, change->to),
-                            make_rule(priv, change->rule), enif_make_uint(env, change->failures),
-                            enif_make_int64(env, change->at_ns), es_make_ns_or_infinity(env, change->retry_after_ns));
-}
-
-static ERL_NIF_TERM take(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    bool first = enif_is_identical(argv[1], priv->atom.first);
-    ErlNifPid self;
-    es_change change;
-    enif_self(env, &self);
-    bool mine = h->announcing && enif_compare_pids(&self, &h->announcer) == 0;
-    bool taken = h->announcing && enif_is_process_alive(env, &h->announcer);
-    if (first ? taken : !mine) {
-        return priv->atom.nil;
-    }
-    h->announcing = es_breaker_take_change(h->breaker, &change);
-    h->announcer = self;
-    return h->announcing ? make_change(env, priv, &change) : priv->atom.nil;
-}
-
-/* Changes are told by one process at a time, or listeners would see them out of order: who asks for the :first
- * while another, or an outer frame of the same process, is at it gets nil, and that one finds the change with its
- * next :next. If it died, the next to ask takes over. */
-static ERL_NIF_TERM change(ErlNifEnv *env, const es_priv *priv, handle *h, const ERL_NIF_TERM argv[]) {
-    bool first = enif_is_identical(argv[1], priv->atom.first);
-    if (!first && !enif_is_identical(argv[1], priv->atom.next)) {
+    es_fuse *fuse;
+    if (!es_get_fuse(env, argv[0], &fuse)) {
         return enif_make_badarg(env);
     }
-    if (first && !es_breaker_has_changes(h->breaker)) {
-        return priv->atom.nil;
-    }
-    return locked(env, priv, h, argv, take);
-}
-
-ES_NIF(breaker_change) {
-    (void)argc;
-    return with_breaker(env, argv, change);
+    return report(env, fuse, es_breaker_permit(fuse->core), ES_FAILURE, 0);
 }

@@ -24,37 +24,74 @@
 /* More names than any table of the core has rows; load fails if one outgrows it. */
 #define ES_NAMES_MAX 16
 
-/* The atoms that answers and arguments are made of, as X(name). Those C can not spell as an identifier are apart. */
+/* The atoms that answers and arguments are made of, as X(name). */
 #define ES_ATOMS(X)                                                                                                    \
     X(ok)                                                                                                              \
     X(nil)                                                                                                             \
     X(blown)                                                                                                           \
-    X(external_service_slot)                                                                                           \
-    X(full)                                                                                                            \
-    X(granted)                                                                                                         \
-    X(done)                                                                                                            \
-    X(left)                                                                                                            \
-    X(more)                                                                                                            \
-    X(now)                                                                                                             \
-    X(queued)                                                                                                          \
-    X(refused)                                                                                                         \
-    X(reclaimed)                                                                                                       \
-    X(wait)                                                                                                            \
+    X(bypassed)                                                                                                        \
+    X(calls)                                                                                                           \
     X(changed)                                                                                                         \
+    X(changed_at)                                                                                                      \
     X(closed)                                                                                                          \
+    X(consecutive)                                                                                                     \
+    X(counts)                                                                                                          \
+    X(done)                                                                                                            \
     X(due)                                                                                                             \
     X(enomem)                                                                                                          \
     X(exhausted)                                                                                                       \
+    X(external_service_slot)                                                                                           \
     X(failure)                                                                                                         \
+    X(failure_rate)                                                                                                    \
+    X(failures)                                                                                                        \
+    X(faults)                                                                                                          \
     X(first)                                                                                                           \
+    X(forced_open)                                                                                                     \
+    X(free)                                                                                                            \
+    X(from)                                                                                                            \
+    X(full)                                                                                                            \
+    X(granted)                                                                                                         \
+    X(half_open)                                                                                                       \
     X(ignore)                                                                                                          \
+    X(ignored)                                                                                                         \
     X(infinity)                                                                                                        \
+    X(kept)                                                                                                            \
     X(last)                                                                                                            \
+    X(lease)                                                                                                           \
+    X(left)                                                                                                            \
+    X(min_calls)                                                                                                       \
+    X(more)                                                                                                            \
     X(next)                                                                                                            \
+    X(now)                                                                                                             \
     X(open)                                                                                                            \
     X(per_attempt)                                                                                                     \
     X(per_call)                                                                                                        \
-    X(success)
+    X(probes)                                                                                                          \
+    X(queued)                                                                                                          \
+    X(ramp_up)                                                                                                         \
+    X(reason)                                                                                                          \
+    X(reclaimed)                                                                                                       \
+    X(refused)                                                                                                         \
+    X(rejected)                                                                                                        \
+    X(reset)                                                                                                           \
+    X(reset_factor)                                                                                                    \
+    X(reset_jitter)                                                                                                    \
+    X(reset_max)                                                                                                       \
+    X(retry_after)                                                                                                     \
+    X(rule)                                                                                                            \
+    X(slow)                                                                                                            \
+    X(slow_call)                                                                                                       \
+    X(slow_rate)                                                                                                       \
+    X(state)                                                                                                           \
+    X(success)                                                                                                         \
+    X(successes)                                                                                                       \
+    X(to)                                                                                                              \
+    X(tolerate)                                                                                                        \
+    X(wait)                                                                                                            \
+    X(window_calls)                                                                                                    \
+    X(window_failures)                                                                                                 \
+    X(window_time)                                                                                                     \
+    X(within)
 
 typedef struct {
     unsigned layout;
@@ -122,9 +159,14 @@ ES_NIF(breaker_admit);
 ES_NIF(breaker_ask);
 ES_NIF(breaker_report);
 ES_NIF(breaker_melt);
-ES_NIF(breaker_reset);
-ES_NIF(breaker_state);
+ES_NIF(breaker_look);
 ES_NIF(breaker_change);
+ES_NIF(breaker_open);
+ES_NIF(breaker_bypass);
+ES_NIF(breaker_close);
+ES_NIF(breaker_reset);
+ES_NIF(breaker_inherit);
+ES_NIF(breaker_retire);
 
 ES_NIF(bulkhead_new);
 ES_NIF(bulkhead_acquire);

@@ -3,29 +3,18 @@ defmodule ExternalService.Call do
   #
   #     telemetry span > retry loop > breaker > rate limit > concurrency limit > function > classify > breaker report
   #
-  # `service` is the service as this call sees it, the call's own options in place of its. Layers hand on `{:ok, value}`,
-  # `{:retry, reason}` and `{:raised, exception, reason, stacktrace}` for a failed attempt, and `{:error, exception}` for a
-  # refusal or an exhausted call; only `finish/2` turns these into what the caller sees.
+  # From the rate limit to the classification it is `Attempt`'s. `service` is the service as this call sees it, the call's
+  # own options in place of its. Outcomes travel as values; only `finish/2` turns them into what the caller sees.
   @moduledoc false
 
   require Logger
 
-  alias ExternalService.{
-    CircuitBreaker,
-    Concurrency,
-    Options,
-    RateLimiter,
-    Retry,
-    RetryOptions,
-    Service,
-    Telemetry,
-    Unit
-  }
+  alias ExternalService.CircuitBreaker.Installed
 
+  alias ExternalService.{Attempt, Options, Retry, RetryOptions, Service, Telemetry, Unit, Validation}
   alias ExternalService.{CircuitBreakerOpen, RetriesExhausted, ServiceNotStarted}
 
-  @typep failure :: {:retry, term()} | {:raised, Exception.t(), term(), Exception.stacktrace()}
-  @typep outcome :: {:ok, term()} | {:error, Exception.t()} | failure()
+  @typep outcome :: Attempt.outcome()
 
   # How far the retrying has come: the number of the attempt, when its time budget began, whether it is the last.
   @typep progress :: {pos_integer(), integer() | nil, boolean()}
@@ -60,7 +49,7 @@ defmodule ExternalService.Call do
         override_retry(service, retry)
 
       {own, retry} ->
-        Options.check_given!(:call, own)
+        Validation.check_given!(:call, own)
         override_retry(struct!(service, own), retry)
     end
   end
@@ -95,8 +84,8 @@ defmodule ExternalService.Call do
 
   @spec attempt(Service.t(), (() -> term()), progress()) :: outcome()
   defp attempt(service, fun, progress) do
-    case CircuitBreaker.admit(service) do
-      {:ok, permit} -> service |> limited(fun) |> conclude(service, fun, progress, permit)
+    case Installed.enter(service) do
+      {:ok, permit} -> service |> watched(fun, permit) |> conclude(service, fun, progress, permit)
       {:open, retry_after} -> refuse(service.name, retry_after)
     end
   end
@@ -106,62 +95,62 @@ defmodule ExternalService.Call do
     {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}}
   end
 
-  # A call that the concurrency limit refuses gives back what it took from the rate limit.
-  defp limited(%{rate_limit: nil} = service, fun), do: counted(service, fun)
+  # Where the breaker only hears of failures, an attempt that ends otherwise needs no report. A probe, whose permit is a
+  # tuple, is always reported.
+  defguardp is_unwatched(service, permit) when service.watch == :failures and not is_tuple(permit)
 
-  defp limited(%{rate_limit: limiter, cost: cost} = service, fun) do
-    with {:ok, place} <- RateLimiter.take(limiter, cost),
-         {:error, _saturated} = refused <- counted(service, fun) do
-      RateLimiter.give_back(limiter, cost, place)
-      refused
-    end
-  end
+  defp watched(service, fun, permit) when is_unwatched(service, permit), do: Attempt.run(service, fun)
 
-  defp counted(%{concurrency: nil} = service, fun), do: perform(service, fun)
-
-  defp counted(%{concurrency: concurrency} = service, fun) do
-    with {:ok, holder} <- Concurrency.enter(concurrency) do
-      try do
-        perform(service, fun)
-      after
-        Concurrency.leave(concurrency, holder)
-      end
-    end
-  end
-
-  # Without exceptions to retry there is nothing to catch: what the function raises passes as it is.
-  defp perform(%{retry: %{retry_exceptions: []} = retry, name: name}, fun), do: Retry.classify(fun.(), retry, name)
-
-  defp perform(%{retry: retry, name: name}, fun) do
-    fun.()
+  defp watched(service, fun, permit) do
+    Attempt.run(service, fun)
   catch
-    :error, reason ->
-      exception = Exception.normalize(:error, reason, __STACKTRACE__)
-
-      if Retry.exception?(exception, retry, name),
-        do: {:raised, exception, reason, __STACKTRACE__},
-        else: :erlang.raise(:error, reason, __STACKTRACE__)
-  else
-    value -> Retry.classify(value, retry, name)
+    kind, reason ->
+      Installed.settle(service, permit, :ignore, 0)
+      :erlang.raise(kind, reason, __STACKTRACE__)
   end
 
-  defp conclude({:ok, _value} = success, _service, _fun, _progress, _permit), do: success
-  defp conclude({:error, _exception} = refusal, _service, _fun, _progress, _permit), do: refusal
+  defp conclude({{:ok, _value} = success, _duration}, service, _fun, _progress, permit)
+       when is_unwatched(service, permit),
+       do: success
 
-  defp conclude(failure, service, fun, progress, permit) do
+  defp conclude({{:ok, _value} = success, duration}, service, _fun, _progress, permit) do
+    Installed.settle(service, permit, :success, duration)
+    success
+  end
+
+  defp conclude({{:error, _exception} = refusal, _duration}, service, _fun, _progress, permit) do
+    unless is_unwatched(service, permit), do: Installed.settle(service, permit, :ignore, 0)
+    refusal
+  end
+
+  defp conclude({failure, duration}, service, fun, progress, permit) do
     Telemetry.retry(service.name, elem(failure, 1))
-    if service.melt == :per_attempt, do: CircuitBreaker.report(service, permit, :failure)
-    again(service, fun, progress, permit, failure)
+    permit = melt(service, permit, duration)
+    again(service, fun, progress, {permit, duration}, failure)
   end
 
-  defp again(service, _fun, {_attempt, _started, true} = progress, permit, failure),
-    do: give_up(service, progress, permit, failure)
+  # A probe that failed is reported at once, whatever melts the breaker else.
+  defp melt(%{melt: :per_call}, permit, _duration) when not is_tuple(permit), do: permit
 
-  defp again(%{schedule: schedule, clock: clock} = service, fun, {attempt, started, false} = progress, permit, failure) do
+  defp melt(service, permit, duration) do
+    Installed.settle(service, permit, :failure, duration)
+    nil
+  end
+
+  defp again(service, _fun, {_attempt, _started, true} = progress, unreported, failure),
+    do: give_up(service, progress, unreported, failure)
+
+  defp again(
+         %{schedule: schedule, clock: clock} = service,
+         fun,
+         {attempt, started, false} = progress,
+         unreported,
+         failure
+       ) do
     started = started || Retry.started(schedule, clock)
 
     case Retry.next(schedule, attempt, started, clock) do
-      :exhausted -> give_up(service, progress, permit, failure)
+      :exhausted -> give_up(service, progress, unreported, failure)
       {:last, delay} -> wait(service, fun, delay, {attempt + 1, started, true})
       delay -> wait(service, fun, delay, {attempt + 1, started, false})
     end
@@ -178,8 +167,8 @@ defmodule ExternalService.Call do
     end
   end
 
-  defp give_up(service, progress, permit, failure) do
-    if service.melt == :per_call, do: CircuitBreaker.report(service, permit, :failure)
+  defp give_up(service, progress, {permit, duration}, failure) do
+    if permit, do: Installed.settle(service, permit, :failure, duration)
     exhausted(failure, service, progress)
   end
 

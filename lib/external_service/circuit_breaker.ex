@@ -16,7 +16,28 @@ defmodule ExternalService.CircuitBreaker do
 
   #{ExternalService.Options.docs(:circuit_breaker)}
 
-  A failure counts while it is younger than `:within`. When the breaker closes again its window is empty.
+  Several rules may be given; any of them opens the breaker. When it closes again its windows are empty.
+
+  ### Options of `:half_open`
+
+  #{ExternalService.Options.docs(:half_open)}
+
+  ### Options of `:reset_backoff`
+
+  #{ExternalService.Options.docs(:reset_backoff)}
+
+  ## Failures seen outside of a call
+
+  `admit/1` and `report/2` are the two halves of what a call does, for code that can not be put into a function: a
+  socket, a stream, a pool. `melt/1` counts a failure without them.
+
+      iex> ExternalService.start(:socket, circuit_breaker: [consecutive: 1])
+      iex> {:ok, permit} = ExternalService.CircuitBreaker.admit(:socket)
+      iex> ExternalService.CircuitBreaker.report(permit, :failure)
+      :ok
+      iex> {:error, %ExternalService.CircuitBreakerOpen{}} = ExternalService.CircuitBreaker.admit(:socket)
+      iex> ExternalService.state(:socket)
+      :open
 
   ## Other backends
 
@@ -25,19 +46,18 @@ defmodule ExternalService.CircuitBreaker do
   process, on every call.
   """
 
-  alias ExternalService.CircuitBreaker.Basic
-  alias ExternalService.Service
+  alias ExternalService.CircuitBreaker.{Installed, Permit}
+  alias ExternalService.{CircuitBreakerOpen, Service, ServiceNotStarted, Telemetry}
 
   @type service :: ExternalService.service()
 
   @typedoc "What `c:install/2` returned; handed to every other callback."
   @type config :: term()
 
-  @typedoc "What an attempt was admitted with; handed back with its outcome."
-  @type permit :: term()
+  @typedoc "What a backend admitted an attempt with; handed back with its outcome. A tuple is a probe's."
+  @type backend_permit :: term()
 
-  @typedoc "A backend and its config; `nil` is a service without a breaker."
-  @type t :: {module(), config()} | nil
+  @type outcome :: :success | :failure | :ignore
 
   @typedoc "Milliseconds until another attempt may be let through; `nil` where the backend does not tell."
   @type retry_after :: non_neg_integer() | :infinity | nil
@@ -45,8 +65,8 @@ defmodule ExternalService.CircuitBreaker do
   @doc """
   Makes the breaker of a service that is being started.
 
-  The options are `:tolerate`, `:within`, `:reset`, `:fault_injection` and `:clock` where they are given, and the
-  backend's own.
+  The options are `:tolerate`, `:within`, `:reset`, any other option of a breaker that differs from its default, `:clock`
+  where there is one, and the backend's own.
   """
   @callback install(service(), keyword()) :: {:ok, config()}
 
@@ -63,15 +83,38 @@ defmodule ExternalService.CircuitBreaker do
   @callback remove(service(), config()) :: :ok
 
   @doc "Lets an attempt through or refuses it. A backend without it is asked with `c:ask/2`."
-  @callback admit(service(), config()) :: {:ok, permit()} | {:open, retry_after()}
+  @callback admit(service(), config()) :: {:ok, backend_permit()} | {:open, retry_after()}
 
-  @doc "Hears how an admitted attempt ended. A backend without it hears of failures through `c:melt/2`."
-  @callback report(service(), config(), permit(), :failure) :: :ok
+  @doc """
+  Hears how an admitted attempt ended and how many nanoseconds it took, 0 if that is unknown.
 
-  @doc "Says what state the breaker is in. A backend without it is asked with `c:ask/2`."
-  @callback state(service(), config()) :: ExternalService.state()
+  A backend without it hears of failures through `c:melt/2`. One with it hears of what `c:watch/1` says, and of every
+  outcome of a probe.
+  """
+  @callback report(service(), config(), backend_permit(), outcome(), duration :: non_neg_integer()) :: :ok
 
-  @optional_callbacks admit: 2, report: 4, state: 2
+  @doc "Says what has to be reported, given the breaker's options. Without it: failures."
+  @callback watch(keyword()) :: :failures | :outcomes | :durations
+
+  @doc "Shows its `:state`, and what else `ExternalService.counts/1` is made of. Without it: what `c:ask/2` says."
+  @callback look(service(), config()) :: %{required(:state) => ExternalService.state(), optional(atom()) => term()}
+
+  @doc "Forces it open; the options are those of `ExternalService.open/2`."
+  @callback open(service(), config(), keyword()) :: :ok
+
+  @doc "Closes it, whatever state it is in."
+  @callback close(service(), config()) :: :ok
+
+  @doc "Lets every call through until it is closed."
+  @callback bypass(service(), config()) :: :ok
+
+  @doc "Takes over from `old`, whose place it is taking, a state set by hand. Returns whether there was one."
+  @callback inherit(service(), config(), old :: config()) :: boolean()
+
+  @doc "Falls silent: a breaker with the same state has its place."
+  @callback retire(service(), config()) :: :ok
+
+  @optional_callbacks admit: 2, report: 5, watch: 1, look: 2, open: 3, close: 2, bypass: 2, inherit: 3, retire: 2
 
   @doc """
   Returns whether a call to the service would be let through now: `:ok`, `:blown`, or `:not_started`.
@@ -86,18 +129,49 @@ defmodule ExternalService.CircuitBreaker do
   end
 
   @doc """
+  Asks to be let through, for a call that is made outside of `ExternalService.call/2`.
+
+  `{:ok, permit}` is to be followed by `report/2`, once. A permit that was handed out while half-open belongs to the
+  process that got it, and is given back when that process dies.
+  """
+  @spec admit(service()) ::
+          {:ok, Permit.t()}
+          | {:error, ExternalService.CircuitBreakerOpen.t() | ExternalService.ServiceNotStarted.t()}
+  def admit(service) do
+    case Service.get(service) do
+      nil -> {:error, %ServiceNotStarted{context: %{service: service}}}
+      installed -> admit_to(installed)
+    end
+  end
+
+  defp admit_to(%Service{name: name} = service) do
+    case Installed.enter(service) do
+      {:ok, permit} ->
+        {:ok, %Permit{service: service, permit: permit}}
+
+      {:open, retry_after} ->
+        Telemetry.blown(name)
+        {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}}
+    end
+  end
+
+  @doc """
+  Says how an admitted call ended, and how many milliseconds it took.
+
+  `:ignore` says nothing about the service. Reporting again, late, or after the breaker has changed does nothing.
+  """
+  @spec report(Permit.t(), outcome(), non_neg_integer()) :: :ok
+  def report(%Permit{service: service, permit: permit}, outcome, duration \\ 0)
+      when outcome in [:success, :failure, :ignore] and is_integer(duration) and duration >= 0,
+      do: Installed.settle(service, permit, outcome, duration * 1_000_000)
+
+  @doc """
   Counts a failure of the service that was seen outside of a call.
 
   Returns `{:error, :not_found}` if the service is not started.
   """
   @spec melt(service()) :: :ok | {:error, :not_found}
-  def melt(service) do
-    case Service.get(service) do
-      nil -> {:error, :not_found}
-      %Service{breaker: nil} -> :ok
-      %Service{breaker: {backend, config}} -> backend.melt(service, config)
-    end
-  end
+  def melt(service), do: Installed.act(service, :melt, [])
 
   @doc """
   Closes the service's breaker and forgets its failures.
@@ -105,62 +179,5 @@ defmodule ExternalService.CircuitBreaker do
   Returns `{:error, :not_found}` if the service is not started.
   """
   @spec reset(service()) :: :ok | {:error, :not_found}
-  def reset(service) do
-    case Service.get(service) do
-      nil -> {:error, :not_found}
-      %Service{breaker: nil} -> :ok
-      %Service{breaker: {backend, config}} -> backend.reset(service, config)
-    end
-  end
-
-  @doc false
-  @spec state(service()) :: ExternalService.state() | {:error, :not_found}
-  def state(service) do
-    case Service.get(service) do
-      nil -> {:error, :not_found}
-      %Service{breaker: nil} -> :closed
-      %Service{breaker: {backend, config}} -> backend.state(service, config)
-    end
-  end
-
-  # The pipeline's way in and out of the breaker, for a service it already holds.
-  @doc false
-  @spec admit(Service.t()) :: {:ok, permit()} | {:open, retry_after()}
-  def admit(%Service{breaker: nil}), do: {:ok, nil}
-  def admit(%Service{name: name, breaker: {backend, config}}), do: backend.admit(name, config)
-
-  @doc false
-  @spec report(Service.t(), permit(), :failure) :: :ok
-  def report(%Service{breaker: nil}, _permit, _outcome), do: :ok
-
-  def report(%Service{name: name, breaker: {backend, config}}, permit, outcome),
-    do: backend.report(name, config, permit, outcome)
-
-  # Makes the breaker that the options of a service describe.
-  @doc false
-  @spec install(service(), keyword()) :: t()
-  def install(service, options) do
-    {backend, own} = backend(options)
-    shared = Keyword.take(options, [:tolerate, :within, :reset, :fault_injection, :clock])
-
-    unless options[:tolerate] == :infinity do
-      {:ok, config} = backend.install(service, shared ++ own)
-      if function_exported?(backend, :admit, 2), do: {backend, config}, else: {Basic, {backend, config}}
-    end
-  end
-
-  @doc false
-  @spec remove(service(), t()) :: :ok
-  def remove(_service, nil), do: :ok
-  def remove(service, {backend, config}), do: backend.remove(service, config)
-
-  # A backend and its own options; those it shares with every backend override the service's.
-  @doc false
-  @spec backend(keyword()) :: {module(), keyword()}
-  def backend(options) do
-    case options[:backend] do
-      {module, own} -> {module, own}
-      module -> {module, []}
-    end
-  end
+  def reset(service), do: Installed.act(service, :reset, [])
 end

@@ -4,25 +4,25 @@ defmodule ExternalService.Lifecycle do
 
   require Logger
 
-  alias ExternalService.CircuitBreaker.Basic
-  alias ExternalService.{CircuitBreaker, Concurrency, Native, Options, RateLimiter, Retry, RetryOptions}
-  alias ExternalService.{Service, ServiceNotStarted, Unit, VirtualClock}
+  alias ExternalService.CircuitBreaker.{Installed, Settings}
+  alias ExternalService.{Concurrency, Options, RateLimiter, Retry, RetryOptions}
+  alias ExternalService.{Service, ServiceNotStarted, Validation, VirtualClock}
 
   @spec start(ExternalService.service(), keyword()) :: :ok
   def start(name, given) do
     check_wait!(name, given)
-    options = Options.validate!(:start, Options.merge(defaults(), given))
+    options = Validation.validate!(:start, Options.merge(defaults(), given))
     alone(name, fn -> replace(name, options, nil) end)
   end
 
   @spec reconfigure(ExternalService.service(), keyword()) :: :ok
   def reconfigure(name, changes) do
     check_wait!(name, changes)
-    Options.check_given!(:start, changes)
+    Validation.check_given!(:start, changes)
 
     alone(name, fn ->
       service = Service.get(name) || raise ServiceNotStarted, context: %{service: name}
-      replace(name, Options.validate!(:start, changed(service, changes)), service)
+      replace(name, Validation.validate!(:start, changed(service, changes)), service)
     end)
   end
 
@@ -35,7 +35,7 @@ defmodule ExternalService.Lifecycle do
 
         %Service{breaker: breaker} ->
           Service.delete(name)
-          CircuitBreaker.remove(name, breaker)
+          Installed.remove(name, breaker)
       end
     end)
   end
@@ -45,7 +45,7 @@ defmodule ExternalService.Lifecycle do
 
   defp defaults do
     defaults = Application.get_env(:external_service, :defaults, [])
-    Options.check_given!(:start, defaults, [:defaults])
+    Validation.check_given!(:start, defaults, [:defaults])
     defaults
   end
 
@@ -59,19 +59,12 @@ defmodule ExternalService.Lifecycle do
   # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
   defp replace(name, options, kept) do
     retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
-    breaker = breaker_options(options, RetryOptions.schedule(retry))
+    breaker = Settings.resolve(name, options, RetryOptions.schedule(retry))
     Retry.check_melt!(name, breaker[:melt], retry)
-    check_faults!(name, breaker)
     old = Service.get(name)
     service = build(name, options, retry, breaker, kept || %Service{})
-    Service.put(service)
-    if old && replaced?(old.breaker, service.breaker), do: CircuitBreaker.remove(name, old.breaker)
-    :ok
+    Installed.replace(name, old && old.breaker, service.breaker, fn -> Service.put(service) end)
   end
-
-  # A backend that knows its breakers by the service's name has put the new one in the old one's place.
-  defp replaced?({Basic, {backend, _old}}, {Basic, {backend, _new}}), do: false
-  defp replaced?(old, new), do: old != nil and old != new
 
   defp build(name, options, retry, breaker, kept) do
     clock = options[:clock]
@@ -85,6 +78,7 @@ defmodule ExternalService.Lifecycle do
       version: make_ref(),
       breaker: installed,
       breaker_options: breaker,
+      watch: Installed.watch(breaker),
       rate_limit: rate_limit,
       concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
       melt: breaker[:melt],
@@ -98,26 +92,7 @@ defmodule ExternalService.Lifecycle do
   end
 
   defp breaker(_name, options, %Service{breaker_options: options, breaker: breaker}), do: breaker
-  defp breaker(name, options, _kept), do: CircuitBreaker.install(name, options)
-
-  # The options of a backend given as `{module, options}` override the shared ones, so they are checked as such.
-  defp breaker_options(options, schedule) do
-    breaker = options[:circuit_breaker]
-    {module, own} = CircuitBreaker.backend(breaker)
-    {shared, own} = Keyword.split(own, Keyword.keys(Options.schema(:circuit_breaker)) -- [:backend])
-    Options.check_given!(:circuit_breaker, shared, [:circuit_breaker, :backend])
-
-    breaker = Keyword.merge(breaker, [backend: {module, own}] ++ shared ++ Keyword.take(options, [:clock]))
-    Keyword.put(breaker, :within, within(breaker, schedule))
-  end
-
-  defp within(breaker, schedule) do
-    case {breaker[:within], breaker[:tolerate]} do
-      {:auto, :infinity} -> :infinity
-      {:auto, tolerate} -> schedule |> Native.trip_within(tolerate, breaker[:melt]) |> Unit.ms()
-      {within, _tolerate} -> within
-    end
-  end
+  defp breaker(name, options, _kept), do: Installed.install(name, options)
 
   defp check_wait!(name, options) do
     if match?({:ok, :infinity}, fetch_in(options, [:concurrency, :wait])) do
@@ -132,23 +107,6 @@ defmodule ExternalService.Lifecycle do
 
   defp fetch_in(options, [key | path]) do
     with true <- Keyword.keyword?(options), {:ok, value} <- Keyword.fetch(options, key), do: fetch_in(value, path)
-  end
-
-  defp check_faults!(name, breaker) do
-    share = breaker[:fault_injection]
-
-    if share && breaker[:tolerate] == :infinity do
-      raise ArgumentError,
-            "the circuit breaker options of #{inspect(name)} contradict each other: `tolerate: :infinity` " <>
-              "installs no breaker, so there is none for `:fault_injection` to inject faults with"
-    end
-
-    if share do
-      Logger.warning(
-        "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose " <>
-          "(:fault_injection)."
-      )
-    end
   end
 
   defp sleep(nil), do: &Retry.sleep/1

@@ -14,10 +14,34 @@ defmodule ExternalService.Native do
   @type holder :: reference()
   @type generation :: non_neg_integer()
   @type ns :: integer()
-  @type state :: :closed | :open
-  @type change ::
-          {from :: state(), to :: state(), rule :: atom() | nil, failures :: non_neg_integer(), at :: ns(),
-           retry_after :: ns() | :infinity}
+  @type state :: :closed | :open | :half_open | :forced_open | :bypassed
+  @typedoc "A generation or, of a probe, `{generation, row, serial}`."
+  @type permit :: generation() | {generation(), non_neg_integer(), non_neg_integer()}
+  @type counts :: %{
+          window_failures: non_neg_integer(),
+          calls: non_neg_integer(),
+          failures: non_neg_integer(),
+          slow: non_neg_integer(),
+          consecutive: non_neg_integer()
+        }
+  @type change :: %{
+          from: state(),
+          to: state(),
+          rule: atom() | nil,
+          counts: counts(),
+          reason: term(),
+          retry_after: ns() | :infinity
+        }
+  @type view :: %{
+          state: state(),
+          counts: counts(),
+          rejected: non_neg_integer(),
+          ignored: non_neg_integer(),
+          changed_at: ns(),
+          retry_after: ns() | :infinity,
+          probes: non_neg_integer(),
+          reason: term()
+        }
   @type slot :: :ok | {:queued, token :: pos_integer(), lease_end :: ns() | :infinity} | :full
 
   @typedoc "How many leases were ended to let waiters in, when the next one ends, and whether to call again."
@@ -38,34 +62,66 @@ defmodule ExternalService.Native do
   @spec clock_wait_until(clock(), ns()) :: :ok
   def clock_wait_until(_clock, _ns), do: not_loaded()
 
-  @spec breaker_new(
-          {tolerate :: non_neg_integer(), within :: ns(), reset :: ns(), fault_ppm :: 0..1_000_000},
-          clock() | nil
-        ) :: breaker()
+  @typedoc "`:tolerate` may be `:infinity`, and so may times; shares are `_ppm`; 0 turns off what a number turns on."
+  @type breaker_config :: %{
+          tolerate: non_neg_integer() | :infinity,
+          within: ns(),
+          failure_rate: 0..1_000_000,
+          slow_rate: 0..1_000_000,
+          min_calls: pos_integer(),
+          consecutive: non_neg_integer(),
+          window_time: ns(),
+          window_calls: non_neg_integer(),
+          slow_call: ns() | :infinity,
+          reset: ns(),
+          reset_factor: pos_integer(),
+          reset_max: ns() | :infinity,
+          reset_jitter: 0..1_000_000,
+          probes: non_neg_integer(),
+          successes: non_neg_integer(),
+          lease: ns() | :infinity,
+          ramp_up: ns(),
+          faults: 0..1_000_000
+        }
+
+  @spec breaker_new(breaker_config(), clock() | nil) :: breaker()
   def breaker_new(_config, _clock), do: not_loaded()
 
-  @spec breaker_admit(breaker()) ::
-          generation() | {:changed, generation()} | {:open, retry_after :: ns() | :infinity}
+  @spec breaker_admit(breaker()) :: permit() | {:changed, permit()} | {:open, retry_after :: ns() | :infinity}
   def breaker_admit(_breaker), do: not_loaded()
 
   @spec breaker_ask(breaker()) :: :ok | :blown | :due
   def breaker_ask(_breaker), do: not_loaded()
 
-  @spec breaker_report(breaker(), generation(), :success | :failure | :ignore) :: :ok | :changed
-  def breaker_report(_breaker, _generation, _outcome), do: not_loaded()
+  @spec breaker_report(breaker(), permit(), :success | :failure | :ignore, duration :: ns()) :: :ok | :changed
+  def breaker_report(_breaker, _permit, _outcome, _duration), do: not_loaded()
 
   @spec breaker_melt(breaker()) :: :ok | :changed
   def breaker_melt(_breaker), do: not_loaded()
 
-  @spec breaker_reset(breaker()) :: :ok | :changed
-  def breaker_reset(_breaker), do: not_loaded()
-
-  @spec breaker_state(breaker()) ::
-          {state(), failures :: non_neg_integer(), retry_after :: ns() | :infinity, changed_at :: ns(), generation()}
-  def breaker_state(_breaker), do: not_loaded()
+  @spec breaker_look(breaker()) :: view()
+  def breaker_look(_breaker), do: not_loaded()
 
   @spec breaker_change(breaker(), :first | :next) :: change() | nil
   def breaker_change(_breaker, _turn), do: not_loaded()
+
+  @spec breaker_open(breaker(), ns() | :infinity, reason :: term()) :: :ok | :changed
+  def breaker_open(_breaker, _for, _reason), do: not_loaded()
+
+  @spec breaker_bypass(breaker()) :: :ok | :changed
+  def breaker_bypass(_breaker), do: not_loaded()
+
+  @spec breaker_close(breaker()) :: :ok | :changed
+  def breaker_close(_breaker), do: not_loaded()
+
+  @spec breaker_reset(breaker()) :: :ok | :changed
+  def breaker_reset(_breaker), do: not_loaded()
+
+  @spec breaker_inherit(breaker(), old :: breaker()) :: :kept | :free
+  def breaker_inherit(_breaker, _old), do: not_loaded()
+
+  @spec breaker_retire(breaker()) :: :ok
+  def breaker_retire(_breaker), do: not_loaded()
 
   @spec bulkhead_new(
           {limit :: pos_integer(), queue :: non_neg_integer() | :infinity, lease :: ns() | :infinity},

@@ -20,6 +20,8 @@ defmodule ExternalService.Options do
 
   @ms {:integer, 0, @max_ms}
   @positive_ms {:integer, 1, @max_ms}
+  # A share of one that is not nothing: the core counts in millionths.
+  @share {:share, 1.0e-6, 1.0}
 
   @start [
     circuit_breaker: [
@@ -58,19 +60,63 @@ defmodule ExternalService.Options do
   @circuit_breaker [
     tolerate: [
       type: {:or, [{:integer, 0, 1_000_000}, {:in, [:infinity]}]},
-      default: 10,
-      doc: "Failures inside the window that leave the breaker closed; the next one opens it. `:infinity`: no breaker."
+      doc:
+        "Failures inside `:within` that leave the breaker closed; the next one opens it. `:infinity`: no such rule. " <>
+          "Default: 10, and `:infinity` if another rule is given. Without any rule there is no breaker."
     ],
     within: [
       type: {:or, [@positive_ms, {:in, [:auto]}]},
       default: :auto,
       doc:
-        "Milliseconds a failure counts. `:auto`: twice what calls that all fail need to get there, at least 10 seconds."
+        "Milliseconds a failure counts for `:tolerate`. `:auto`: twice what calls that all fail need to get there, at " <>
+          "least 10 seconds."
+    ],
+    failure_rate: [
+      type: @share,
+      doc: "Opens when this share of the calls in `:window`, or more, have failed."
+    ],
+    slow_call: [type: @positive_ms, doc: "Milliseconds from which a call is slow."],
+    slow_rate: [
+      type: @share,
+      doc:
+        "Opens when this share of the calls in `:window`, or more, were slow. Default: 0.5 if there is a `:slow_call`."
+    ],
+    min_calls: [
+      type: {:integer, 1, 1_000_000},
+      default: 20,
+      doc: "Fewer calls than this in `:window` are no rate."
+    ],
+    window: [
+      type: :window,
+      default: {:time, 60_000},
+      doc: "What rates are counted over: `{:time, ms}` or the last `{:calls, n}`."
+    ],
+    consecutive: [
+      type: {:integer, 1, 1_000_000},
+      doc: "Opens after this many failures without a success between them."
     ],
     reset: [
       type: @ms,
       default: 60_000,
       doc: "Milliseconds an open breaker stays open."
+    ],
+    reset_backoff: [
+      type: {:options, :reset_backoff},
+      doc: "Longer and longer open times while probes keep failing. Default: always `:reset`."
+    ],
+    reset_jitter: [
+      type: {:share, 0.0, 1.0},
+      default: 0.0,
+      doc: "Spreads the open time around itself by this proportion, so that many nodes do not try again together."
+    ],
+    half_open: [
+      type: {:or, [:boolean, {:options, :half_open}]},
+      default: false,
+      doc: "After the open time: `false` closes, `true` tries one call first, options say how many."
+    ],
+    ramp_up: [
+      type: @positive_ms,
+      doc: "Milliseconds, after closing by itself, in which the share of calls let through grows from a tenth to all."
     ],
     melt: [
       type: {:in, [:per_attempt, :per_call]},
@@ -78,7 +124,7 @@ defmodule ExternalService.Options do
       doc: "What counts as a failure: each failed attempt, or a call that has given up."
     ],
     fault_injection: [
-      type: {:share, 1.0e-6, 1.0},
+      type: @share,
       doc: "Share of attempts to refuse on purpose, above 0.0 up to 1.0: for trying out how callers cope."
     ],
     backend: [
@@ -86,6 +132,31 @@ defmodule ExternalService.Options do
       default: @local_breaker,
       doc: "A module with the `ExternalService.CircuitBreaker` behaviour, or `{module, options}`."
     ]
+  ]
+
+  @half_open [
+    probes: [
+      type: {:integer, 1, 1_000},
+      default: 1,
+      doc: "Calls that may be out at once while half-open."
+    ],
+    successes: [
+      type: {:integer, 1, 1_000_000},
+      doc: "Probes that have to succeed to close the breaker. Default: `:probes`."
+    ],
+    lease: [
+      type: @positive_ms,
+      doc: "Milliseconds after which a probe that has not come back is replaced. Default: `:reset`."
+    ]
+  ]
+
+  @reset_backoff [
+    factor: [
+      type: {:share, 1.0, 1_000.0},
+      default: 2,
+      doc: "How many times longer each time."
+    ],
+    max: [type: @positive_ms, required: true, doc: "Milliseconds that the open time never exceeds."]
   ]
 
   @retry [
@@ -163,6 +234,16 @@ defmodule ExternalService.Options do
     ]
   ]
 
+  @open [
+    reason: [type: :any, doc: "Why, for those who see it. Default: `nil`."],
+    for: [
+      type: {:or, [@positive_ms, {:in, [:infinity]}]},
+      default: :infinity,
+      doc:
+        "For how many milliseconds; then it is as if an open time were over. `:infinity`: until it is closed by hand."
+    ]
+  ]
+
   @call [
     cost: [type: {:integer, 1, @max_count}, default: 1, doc: "What the call takes from the rate limit."]
   ]
@@ -170,13 +251,23 @@ defmodule ExternalService.Options do
   @schemas %{
     start: @start,
     circuit_breaker: @circuit_breaker,
+    half_open: @half_open,
+    reset_backoff: @reset_backoff,
     retry: @retry,
     rate_limit: @rate_limit,
     concurrency: @concurrency,
+    open: @open,
     call: @call
   }
 
-  @type group :: :start | :circuit_breaker | :retry | :rate_limit | :concurrency | :call
+  @type group ::
+          :start | :circuit_breaker | :half_open | :reset_backoff | :retry | :rate_limit | :concurrency | :open | :call
+
+  @doc "Returns the options of a group that have a default, with it."
+  @spec defaults(group()) :: keyword()
+  def defaults(group) do
+    for {key, declared} <- schema(group), {:ok, default} <- [Keyword.fetch(declared, :default)], do: {key, default}
+  end
 
   @doc "Returns the names of the groups."
   @spec groups() :: [group()]
@@ -185,34 +276,6 @@ defmodule ExternalService.Options do
   @doc "Returns the declarations of one group of options."
   @spec schema(group()) :: keyword(keyword())
   def schema(group), do: Map.fetch!(@schemas, group)
-
-  @doc "Returns `options` with defaults filled in, or raises on the first that does not fit its declaration."
-  @spec validate!(group(), term(), [atom()]) :: keyword()
-  def validate!(group, options, path \\ []) do
-    schema = schema(group)
-    check_given!(group, options, path)
-    check_required!(schema, options, path)
-
-    for {key, declared} <- schema, {:ok, value} <- [pick(options, key, declared)] do
-      {key, expand(declared[:type], value, path ++ [key])}
-    end
-  end
-
-  @doc "Raises on the first of `options` that does not fit its declaration; says nothing about those left out."
-  @spec check_given!(group(), term(), [atom()]) :: :ok
-  def check_given!(group, options, path \\ []) do
-    schema = schema(group)
-
-    unless Keyword.keyword?(options),
-      do: raise_invalid("expected a keyword list of options, got: #{inspect(options)}", nil, options, path)
-
-    Enum.each(options, fn {key, value} ->
-      case Keyword.fetch(schema, key) do
-        {:ok, declared} -> check!(declared[:type], key, value, path)
-        :error -> raise_unknown(options, schema, path)
-      end
-    end)
-  end
 
   @doc """
   Returns `options` with `overrides` on top.
@@ -238,61 +301,5 @@ defmodule ExternalService.Options do
       default = if Keyword.has_key?(declared, :default), do: " Default: `#{inspect(declared[:default])}`."
       "  * `#{inspect(key)}` (#{Type.describe(declared[:type])}) - #{declared[:doc]}#{default}"
     end)
-  end
-
-  defp check_required!(schema, options, path) do
-    for {key, declared} <- schema, declared[:required], not Keyword.has_key?(options, key) do
-      received = inspect(Keyword.keys(options))
-      raise_invalid("required #{inspect(key)} option not found, received options: #{received}", key, nil, path)
-    end
-  end
-
-  defp pick(options, key, declared) do
-    with :error <- Keyword.fetch(options, key), do: Keyword.fetch(declared, :default)
-  end
-
-  # Nested options get their own defaults.
-  defp expand({:options, group}, value, path), do: validate!(group, value, path)
-  defp expand(_type, value, _path), do: value
-
-  # Nested options are checked with their own path, so that the error names the option and not the group around it.
-  defp check!(type, key, value, path) do
-    case nested_group(type) do
-      group when group != nil and is_list(value) -> check_nested!(group, type, key, value, path)
-      _plain -> check_type!(type, key, value, path)
-    end
-  end
-
-  defp nested_group({:options, group}), do: group
-  defp nested_group({:or, types}), do: Enum.find_value(types, &nested_group/1)
-  defp nested_group(_type), do: nil
-
-  defp check_nested!(group, type, key, value, path) do
-    if Keyword.keyword?(value),
-      do: check_given!(group, value, path ++ [key]),
-      else: check_type!(type, key, value, path)
-  end
-
-  defp check_type!(type, key, value, path) do
-    unless Type.valid?(type, value) do
-      expected = "expected #{Type.describe(type)}, got: #{inspect(value)}"
-      raise_invalid("invalid value for #{inspect(key)} option: #{expected}", key, value, path)
-    end
-  end
-
-  defp raise_unknown(options, schema, path) do
-    unknown = options |> Keyword.keys() |> Enum.uniq() |> Enum.reject(&Keyword.has_key?(schema, &1))
-    valid = inspect(Keyword.keys(schema), limit: :infinity)
-    raise_invalid("unknown options #{inspect(unknown)}, valid options are: #{valid}", unknown, nil, path)
-  end
-
-  @spec raise_invalid(String.t(), term(), term(), [atom()]) :: no_return()
-  defp raise_invalid(message, key, value, path) do
-    module =
-      if Code.ensure_loaded?(NimbleOptions.ValidationError),
-        do: NimbleOptions.ValidationError,
-        else: ExternalService.ValidationError
-
-    raise struct(module, message: message, key: key, value: value, keys_path: path)
   end
 end

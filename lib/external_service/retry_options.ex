@@ -1,5 +1,5 @@
 defmodule ExternalService.RetryOptions do
-  alias ExternalService.{Native, Options, Unit}
+  alias ExternalService.{Native, Options, Unit, Validation}
 
   @moduledoc """
   How a call is retried.
@@ -58,12 +58,12 @@ defmodule ExternalService.RetryOptions do
   def merge(base, options, path \\ [])
 
   def merge(%__MODULE__{}, %__MODULE__{} = options, path) do
-    Options.check_given!(:retry, given(options), path)
+    Validation.check_given!(:retry, given(options), path)
     options
   end
 
   def merge(%__MODULE__{} = base, options, path) when is_list(options) do
-    Options.check_given!(:retry, options, path)
+    Validation.check_given!(:retry, options, path)
     struct!(base, options)
   end
 

@@ -9,8 +9,9 @@ defmodule ExternalService.Telemetry do
   | `[:external_service, :call, :exception]` | `duration`, `monotonic_time` | `kind`, `reason`, `stacktrace`, `telemetry_span_context` |
   | `[:external_service, :call, :retry]` | `count` | `reason` |
   | `[:external_service, :circuit_breaker, :blown]` | `count` | |
-  | `[:external_service, :circuit_breaker, :opened]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
-  | `[:external_service, :circuit_breaker, :closed]` | `count`, `failures` | `from`, `to`, `rule`, `reason`, `retry_after` |
+  | `[:external_service, :circuit_breaker, :opened]` | `count`, `failures`, `calls`, `slow`, `consecutive`, `rate` | `from`, `to`, `rule`, `reason`, `retry_after` |
+  | `[:external_service, :circuit_breaker, :half_opened]` | the same | the same |
+  | `[:external_service, :circuit_breaker, :closed]` | the same | the same |
   | `[:external_service, :rate_limit, :sleep]` | `sleep_time` (ms) | |
   | `[:external_service, :rate_limit, :rejected]` | `count` | `retry_after` |
   | `[:external_service, :concurrency, :rejected]` | `limit`, `wait_time` (ms) | |
@@ -18,7 +19,8 @@ defmodule ExternalService.Telemetry do
   | `[:external_service, :concurrency, :reclaimed]` | `limit`, `count` | |
 
   Times are in native units, `retry_after` is in milliseconds. `:retry` is emitted for each failed attempt, the last one
-  included; `:blown` for each refused attempt; `:opened` and `:closed` once for each change, in the order of the changes; `:waited` when a wait of more
+  included; `:blown` for each refused attempt; `:opened`, `:half_opened` and `:closed` once for each change, in the order of
+  the changes, with what was counted at that moment, the `:rule` that fired and the `:reason` a hand gave; `:waited` when a wait of more
   than 0 ms ended with a slot; `:reclaimed` when slots were taken from calls that held them for longer than
   `:reclaim_after`, so that more calls than the limit may be in flight.
 
@@ -51,6 +53,7 @@ defmodule ExternalService.Telemetry do
   @call_retry [:external_service, :call, :retry]
   @blown [:external_service, :circuit_breaker, :blown]
   @opened [:external_service, :circuit_breaker, :opened]
+  @half_opened [:external_service, :circuit_breaker, :half_opened]
   @closed [:external_service, :circuit_breaker, :closed]
 
   @rate_limit_sleep [:external_service, :rate_limit, :sleep]
@@ -59,7 +62,7 @@ defmodule ExternalService.Telemetry do
   @concurrency_waited [:external_service, :concurrency, :waited]
   @concurrency_reclaimed [:external_service, :concurrency, :reclaimed]
 
-  @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @closed] ++
+  @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @half_opened, @closed] ++
             [
               @rate_limit_sleep,
               @rate_limit_rejected,
@@ -128,9 +131,26 @@ defmodule ExternalService.Telemetry do
   def blown(service), do: execute(@blown, %{count: 1}, %{service: service})
 
   @doc false
-  @spec changed(term(), :open | :closed, map(), map()) :: :ok
-  def changed(service, to, measurements, metadata),
-    do: execute(change_event(to), Map.put(measurements, :count, 1), Map.put(metadata, :service, service))
+  @spec changed(term(), ExternalService.Native.change()) :: :ok
+  def changed(service, %{to: to, rule: rule, counts: counts} = change) do
+    metadata = change |> Map.take([:from, :to, :rule, :reason, :retry_after]) |> Map.put(:service, service)
+    execute(change_event(to), counted(counts, rule), metadata)
+  end
+
+  # The failures are those that the rule that opened it counts.
+  defp counted(counts, rule) do
+    rate = if counts.calls == 0, do: 0.0, else: counts.failures / counts.calls
+    failures = if rule == :failure_rate, do: counts.failures, else: max(counts.window_failures, counts.failures)
+
+    %{
+      count: 1,
+      failures: failures,
+      calls: counts.calls,
+      slow: counts.slow,
+      consecutive: counts.consecutive,
+      rate: rate
+    }
+  end
 
   @doc false
   @spec rate_limit_sleep(term(), pos_integer()) :: :ok
@@ -156,8 +176,9 @@ defmodule ExternalService.Telemetry do
   def concurrency_reclaimed(service, limit, count),
     do: execute(@concurrency_reclaimed, %{limit: limit, count: count}, %{service: service})
 
-  defp change_event(:open), do: @opened
-  defp change_event(:closed), do: @closed
+  defp change_event(state) when state in [:open, :forced_open], do: @opened
+  defp change_event(:half_open), do: @half_opened
+  defp change_event(state) when state in [:closed, :bypassed], do: @closed
 
   defp since(started) do
     now = System.monotonic_time()

@@ -1,78 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a breaker tells of its changes, and what reports from before a change may still do. */
-#include "breaker.h"
-#include "support.h"
+#include "breaker_support.h"
 
-#define WITHIN MS(10000)
-#define RESET MS(1000)
 #define KEPT 4 /* changes a breaker keeps for slow listeners */
-
-static es_breaker *tolerating(uint32_t tolerate) {
-    es_breaker_config config = {.limits = {.tolerate = tolerate}, .within_ns = WITHIN, .reset_ns = RESET};
-    es_allocator allocator = allocator_that_allows(1);
-    es_breaker *breaker = NULL;
-    assert_int_equal(es_breaker_new(&breaker, &config, 0, &allocator), ES_OK);
-    return breaker;
-}
-
-static void melt(es_breaker *breaker, int64_t now_ns) {
-    es_breaker_report(breaker, es_breaker_generation(breaker), ES_FAILURE, now_ns);
-}
-
-static es_change taken(es_breaker *breaker) {
-    es_change change;
-    memset(&change, 0xa5, sizeof change);
-    assert_true(es_breaker_has_changes(breaker));
-    assert_true(es_breaker_take_change(breaker, &change));
-    return change;
-}
-
-static void assert_no_change(es_breaker *breaker) {
-    es_change change;
-    assert_false(es_breaker_has_changes(breaker));
-    assert_false(es_breaker_take_change(breaker, &change));
-}
 
 static void every_change_starts_a_generation(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(0);
-    uint64_t first = es_breaker_generation(breaker);
+    uint64_t first = generation_of(breaker);
     melt(breaker, 0);
-    assert_int_equal(es_breaker_generation(breaker), first + 1);
+    assert_int_equal(generation_of(breaker), first + 1);
     assert_int_equal(es_breaker_look(breaker, RESET).generation, first + 2);
     es_breaker_reset(breaker, RESET);
-    assert_int_equal(es_breaker_generation(breaker), first + 3);
+    assert_int_equal(generation_of(breaker), first + 3);
     es_breaker_free(breaker);
 }
 
 static void a_late_failure_of_an_older_generation_changes_nothing(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(1);
-    uint64_t old = es_breaker_admit(breaker, 0, 0).generation;
+    es_permit old = admitted(breaker, 0);
     melt(breaker, 1);
     melt(breaker, 2);
-    assert_false(es_breaker_listens(breaker, old));
-    es_breaker_report(breaker, old, ES_FAILURE, 3);
-    assert_int_equal(es_breaker_look(breaker, 3).failures, 2);
+    assert_false(es_breaker_listens(breaker, old, ES_FAILURE));
+    report(breaker, old, ES_FAILURE, 3);
+    assert_int_equal(es_breaker_look(breaker, 3).counts.failures, 2);
     assert_int_equal(es_breaker_admit(breaker, 2 + RESET, 0).answer, ES_ADMITTED);
     for (int late = 0; late < 10; late++)
-        es_breaker_report(breaker, old, ES_FAILURE, 3 + RESET);
+        report(breaker, old, ES_FAILURE, 3 + RESET);
     es_breaker_view view = es_breaker_look(breaker, 3 + RESET);
     assert_int_equal(view.state, ES_CLOSED);
-    assert_int_equal(view.failures, 0);
+    assert_int_equal(view.counts.failures, 0);
     es_breaker_free(breaker);
 }
 
 static void a_late_success_of_an_older_generation_changes_nothing(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(0);
-    uint64_t old = es_breaker_admit(breaker, 0, 0).generation;
+    es_permit old = admitted(breaker, 0);
     melt(breaker, 1);
-    uint64_t open = es_breaker_generation(breaker);
-    es_breaker_report(breaker, old, ES_SUCCESS, 2);
-    es_breaker_report(breaker, old, ES_IGNORE, 2);
-    es_breaker_report(breaker, old, ES_SUCCESS, MS(90000));
-    assert_int_equal(es_breaker_generation(breaker), open);
+    uint64_t open = generation_of(breaker);
+    report(breaker, old, ES_SUCCESS, 2);
+    report(breaker, old, ES_IGNORE, 2);
+    report(breaker, old, ES_SUCCESS, MS(90000));
+    assert_int_equal(generation_of(breaker), open);
     assert_int_equal(es_breaker_peek(breaker, 2, 0).answer, ES_REFUSED);
     es_breaker_free(breaker);
 }
@@ -80,9 +51,10 @@ static void a_late_success_of_an_older_generation_changes_nothing(void **state) 
 static void a_generation_of_the_future_changes_nothing(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(0);
-    uint64_t next = es_breaker_generation(breaker) + 1;
-    assert_false(es_breaker_listens(breaker, next));
-    es_breaker_report(breaker, next, ES_FAILURE, 0);
+    es_permit next = es_breaker_permit(breaker);
+    next.generation++;
+    assert_false(es_breaker_listens(breaker, next, ES_FAILURE));
+    report(breaker, next, ES_FAILURE, 0);
     assert_int_equal(es_breaker_look(breaker, 0).state, ES_CLOSED);
     es_breaker_free(breaker);
 }
@@ -90,9 +62,9 @@ static void a_generation_of_the_future_changes_nothing(void **state) {
 static void a_failure_of_the_current_generation_is_listened_to(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(0);
-    uint64_t generation = es_breaker_admit(breaker, 0, 0).generation;
-    assert_true(es_breaker_listens(breaker, generation));
-    es_breaker_report(breaker, generation, ES_FAILURE, 0);
+    es_permit permit = admitted(breaker, 0);
+    assert_true(es_breaker_listens(breaker, permit, ES_FAILURE));
+    report(breaker, permit, ES_FAILURE, 0);
     assert_int_equal(es_breaker_look(breaker, 0).state, ES_OPEN);
     es_breaker_free(breaker);
 }
@@ -102,13 +74,13 @@ static void a_failure_without_admission_counts_once_the_open_time_is_over(void *
     es_breaker *breaker = tolerating(1);
     melt(breaker, 0);
     melt(breaker, 0);
-    assert_true(es_breaker_listens(breaker, es_breaker_generation(breaker)));
+    assert_true(es_breaker_listens(breaker, es_breaker_permit(breaker), ES_FAILURE));
     melt(breaker, RESET - 1);
     assert_int_equal(es_breaker_look(breaker, RESET - 1).state, ES_OPEN);
     melt(breaker, RESET);
     es_breaker_view view = es_breaker_look(breaker, RESET);
     assert_int_equal(view.state, ES_CLOSED);
-    assert_int_equal(view.failures, 1);
+    assert_int_equal(view.counts.failures, 1);
     es_breaker_free(breaker);
 }
 
@@ -123,7 +95,7 @@ static void opening_tells_its_rule_its_count_and_how_long(void **state) {
     assert_int_equal(change.from, ES_CLOSED);
     assert_int_equal(change.to, ES_OPEN);
     assert_ptr_equal(change.rule, es_trip_at(0));
-    assert_int_equal(change.failures, 3);
+    assert_int_equal(change.counts.failures, 3);
     assert_int_equal(change.at_ns, 12);
     assert_int_equal(change.retry_after_ns, RESET);
     assert_no_change(breaker);
@@ -140,7 +112,7 @@ static void closing_by_time_is_told_at_the_moment_it_was_due(void **state) {
     assert_int_equal(change.from, ES_OPEN);
     assert_int_equal(change.to, ES_CLOSED);
     assert_null(change.rule);
-    assert_int_equal(change.failures, 1);
+    assert_int_equal(change.counts.failures, 1);
     assert_int_equal(change.at_ns, 10 + RESET);
     assert_int_equal(change.retry_after_ns, 0);
     assert_no_change(breaker);
@@ -158,11 +130,11 @@ static void closing_by_hand_is_told_at_the_moment_of_the_hand(void **state) {
     assert_int_equal(change.from, ES_OPEN);
     assert_int_equal(change.to, ES_CLOSED);
     assert_null(change.rule);
-    assert_int_equal(change.failures, 2);
+    assert_int_equal(change.counts.failures, 2);
     assert_int_equal(change.at_ns, 20);
     assert_int_equal(change.retry_after_ns, 0);
     assert_int_equal(es_breaker_look(breaker, 20).changed_at_ns, 20);
-    assert_int_equal(es_breaker_look(breaker, 20).failures, 0);
+    assert_int_equal(es_breaker_look(breaker, 20).counts.failures, 0);
     assert_no_change(breaker);
     es_breaker_free(breaker);
 }
@@ -181,16 +153,16 @@ static void a_reset_when_due_is_told_as_closing_by_time(void **state) {
 static void resetting_a_closed_breaker_empties_it_without_a_change(void **state) {
     (void)state;
     es_breaker *breaker = tolerating(1);
-    uint64_t old = es_breaker_generation(breaker);
+    es_permit old = es_breaker_permit(breaker);
     melt(breaker, 10);
     es_breaker_reset(breaker, 20);
     assert_no_change(breaker);
-    assert_int_equal(es_breaker_look(breaker, 20).failures, 0);
+    assert_int_equal(es_breaker_look(breaker, 20).counts.failures, 0);
     assert_int_equal(es_breaker_look(breaker, 20).changed_at_ns, 0);
-    es_breaker_report(breaker, old, ES_FAILURE, 30);
+    report(breaker, old, ES_FAILURE, 30);
     melt(breaker, 30);
     assert_int_equal(es_breaker_look(breaker, 30).state, ES_CLOSED);
-    assert_int_equal(es_breaker_look(breaker, 30).failures, 1);
+    assert_int_equal(es_breaker_look(breaker, 30).counts.failures, 1);
     es_breaker_free(breaker);
 }
 

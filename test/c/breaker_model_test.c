@@ -1,182 +1,230 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The breaker against a slow one that keeps every failure and does one thing at a time. */
-#include "breaker.h"
-#include "support.h"
+/* The breaker against a slow one, command by command, over random configurations. */
+#include "breaker_support.h"
+#include "slow_breaker.h"
 
-#define FAILURES_MAX 5000
+#define PERMITS 16
+#define MOST_AT_ONCE 4
+#define LONGEST 100000 /* more than any open time, lease and ramp together */
 
 typedef struct {
-    es_breaker_config config;
-    es_state state;
+    es_breaker *breaker;
+    slow_breaker slow;
+    es_permit permits[PERMITS]; /* given lately; used in any order, twice, late, or not at all */
+    int64_t now;
+    uint64_t random;
+} pair;
+
+static int64_t pick(pair *p, int64_t low, int64_t high) {
+    return random_between(&p->random, low, high);
+}
+
+static bool one_in(pair *p, int64_t times) {
+    return pick(p, 1, times) == 1;
+}
+
+static uint32_t pick_u32(pair *p, int64_t low, int64_t high) {
+    return (uint32_t)pick(p, low, high);
+}
+
+static es_breaker_config any_config(pair *p) {
+    es_breaker_config config = only_tolerating(one_in(p, 3) ? ES_TOLERATE_OFF : pick_u32(p, 0, 8));
+    config.within_ns = pick(p, 1, 40);
+    if (one_in(p, 2))
+        config.tally.span_ns = pick(p, 1, 8) * ES_TALLY_BUCKETS;
+    else if (one_in(p, 2))
+        config.tally.calls = pick_u32(p, 10, 20);
+    if (config.tally.span_ns > 0 || config.tally.calls > 0) {
+        config.limits.failure_rate_ppm = one_in(p, 2) ? pick_u32(p, 1, ES_PPM) : 0;
+        config.limits.slow_rate_ppm = one_in(p, 2) ? pick_u32(p, 1, ES_PPM) : 0;
+        config.limits.min_calls = pick_u32(p, 1, 10);
+    }
+    config.limits.consecutive = one_in(p, 2) ? pick_u32(p, 1, 6) : 0;
+    config.slow_ns = pick(p, 1, 10);
+    config.reset_ns = pick(p, 0, 30);
+    config.reset_factor_ppm = pick_u32(p, ES_PPM, 3 * ES_PPM);
+    config.reset_max_ns = config.reset_ns + pick(p, 0, 200);
+    config.reset_jitter_ppm = one_in(p, 2) ? pick_u32(p, 0, ES_PPM) : 0;
+    config.probes = one_in(p, 3) ? 0 : pick_u32(p, 1, MOST_AT_ONCE);
+    config.successes = pick_u32(p, 1, 6);
+    config.lease_ns = pick(p, 1, 40);
+    config.ramp_ns = one_in(p, 2) ? pick(p, 1, 50) : 0;
+    config.fault_ppm = one_in(p, 4) ? 300000 : 0;
+    return config;
+}
+
+static void compare_views(pair *p) {
+    es_breaker_view view = es_breaker_look(p->breaker, p->now);
+    slow_pass_time(&p->slow, p->now);
+    es_counts counts = slow_counts(&p->slow, p->now);
+    assert_int_equal(view.state, p->slow.state);
+    assert_int_equal(view.generation, p->slow.generation);
+    assert_memory_equal(&view.counts, &counts, sizeof counts);
+    assert_int_equal(view.rejected, p->slow.rejected);
+    assert_int_equal(view.changed_at_ns, p->slow.changed_at);
+    assert_int_equal(view.retry_after_ns, slow_retry_after(&p->slow, p->now));
+    assert_int_equal(view.probes_out, view.state == ES_HALF_OPEN ? slow_probes_out(&p->slow) : 0);
     uint64_t generation;
-    int64_t changed_at;
-    int64_t failures[FAILURES_MAX]; /* since the window was last emptied */
-    int recorded;
-    es_state told; /* state the listeners know of */
-} slow_breaker;
-
-static int64_t later_of(int64_t a, int64_t b) {
-    return a > b ? a : b;
+    bool sure = view.state == ES_CLOSED && !p->slow.ramps && p->slow.config.fault_ppm == 0;
+    assert_int_equal(es_breaker_is_closed(p->breaker, &generation), sure);
+    assert_int_equal(generation, p->slow.generation);
+    assert_int_equal(generation_of(p->breaker), p->slow.generation);
 }
 
-static uint32_t slow_count(const slow_breaker *slow, int64_t now) {
-    uint32_t count = 0;
-    if (slow->recorded > 0)
-        now = later_of(now, slow->failures[slow->recorded - 1]);
-    for (int i = 0; i < slow->recorded; i++)
-        count += now - slow->failures[i] < slow->config.within_ns;
-    return count;
+static es_answer expected_answer(const pair *p, uint64_t word, es_answer actual) {
+    bool chance = p->slow.state == ES_CLOSED;
+    if (slow_retry_after(&p->slow, p->now) > 0 || (chance && word % 1000000 < p->slow.config.fault_ppm))
+        return ES_REFUSED;
+    return chance && p->slow.ramps ? actual : ES_ADMITTED;
 }
 
-static void slow_close(slow_breaker *slow, int64_t now) {
-    slow->state = ES_CLOSED;
-    slow->changed_at = later_of(now, slow->changed_at);
-    slow->generation++;
-    slow->recorded = 0;
-}
-
-static void slow_pass_time(slow_breaker *slow, int64_t now) {
-    int64_t due = slow->changed_at + slow->config.reset_ns;
-    if (slow->state == ES_OPEN && now >= due)
-        slow_close(slow, due);
-}
-
-static bool slow_admits(slow_breaker *slow, int64_t now, uint64_t word) {
-    slow_pass_time(slow, now);
-    return slow->state == ES_CLOSED && word % 1000000 >= slow->config.fault_ppm;
-}
-
-static void slow_fail(slow_breaker *slow, uint64_t generation, int64_t now) {
-    bool current = slow->generation == generation;
-    if (!current)
-        return;
-    slow_pass_time(slow, now);
-    if (slow->state == ES_OPEN)
-        return;
-    if (slow->recorded > 0)
-        slow->failures[slow->recorded] = later_of(now, slow->failures[slow->recorded - 1]);
-    else
-        slow->failures[0] = now;
-    slow->recorded++;
-    if (slow_count(slow, now) > slow->config.limits.tolerate) {
-        slow->state = ES_OPEN;
-        slow->changed_at = later_of(now, slow->changed_at);
-        slow->generation++;
-    }
-}
-
-static void slow_reset(slow_breaker *slow, int64_t now) {
-    slow_pass_time(slow, now);
-    if (slow->state == ES_OPEN) {
-        slow_close(slow, now);
-    } else {
-        slow->recorded = 0;
-        slow->generation++;
-    }
-}
-
-static void compare_admissions(es_breaker *breaker, slow_breaker *slow, int64_t now, uint64_t word) {
-    es_admission peek = es_breaker_peek(breaker, now, word);
-    es_admission admission = es_breaker_admit(breaker, now, word);
-    bool admitted = slow_admits(slow, now, word);
-    assert_int_equal(admission.answer, admitted ? ES_ADMITTED : ES_REFUSED);
-    assert_int_equal(admission.generation, slow->generation);
-    int64_t left = slow->state == ES_OPEN ? slow->changed_at + slow->config.reset_ns - now : 0;
-    assert_int_equal(admission.retry_after_ns, left);
-    if (peek.answer == ES_DUE) {
-        assert_int_equal(peek.generation + 1, admission.generation);
-    } else {
+/* A look before says the same, or that only the lock can tell. */
+static void compare_admissions(pair *p) {
+    uint64_t word = next_random(&p->random);
+    es_admission peek = es_breaker_peek(p->breaker, p->now, word);
+    es_admission admission = es_breaker_admit(p->breaker, p->now, word);
+    slow_pass_time(&p->slow, p->now);
+    assert_int_equal(admission.answer, expected_answer(p, word, admission.answer));
+    assert_int_equal(admission.retry_after_ns, slow_retry_after(&p->slow, p->now));
+    assert_int_equal(admission.permit.generation, p->slow.generation);
+    bool is_probe = p->slow.state == ES_HALF_OPEN && admission.answer == ES_ADMITTED;
+    assert_int_equal(admission.permit.probe, is_probe);
+    if (is_probe)
+        slow_take_probe(&p->slow, admission.permit, p->now);
+    if (peek.answer != ES_DUE) {
         assert_int_equal(peek.answer, admission.answer);
-        assert_int_equal(peek.generation, admission.generation);
         assert_int_equal(peek.retry_after_ns, admission.retry_after_ns);
+        assert_int_equal(peek.permit.generation, admission.permit.generation);
+        assert_false(admission.permit.probe);
     }
+    if (admission.answer == ES_ADMITTED)
+        p->permits[pick(p, 0, PERMITS - 1)] = admission.permit;
 }
 
-static void compare_views(es_breaker *breaker, slow_breaker *slow, int64_t now) {
-    es_breaker_view view = es_breaker_look(breaker, now);
-    slow_pass_time(slow, now);
-    assert_int_equal(view.state, slow->state);
-    assert_int_equal(view.generation, slow->generation);
-    assert_int_equal(view.changed_at_ns, slow->changed_at);
-    /* The window holds no more than one failure over the tolerance, and an open one takes none. */
-    assert_int_equal(view.failures, slow_count(slow, now));
-    uint64_t generation;
-    bool fast = slow->state == ES_CLOSED && slow->config.fault_ppm == 0;
-    assert_int_equal(es_breaker_is_closed(breaker, &generation), fast);
-    assert_int_equal(generation, slow->generation);
+static void compare_refusals(pair *p) {
+    es_breaker_refused(p->breaker);
+    p->slow.rejected++;
 }
 
-static void listen(es_breaker *breaker, slow_breaker *slow) {
-    es_change change;
-    while (es_breaker_take_change(breaker, &change)) {
-        assert_int_equal(change.from, slow->told);
-        assert_int_not_equal(change.to, change.from);
-        assert_int_equal(change.rule != NULL, change.to == ES_OPEN);
-        slow->told = change.to;
-    }
-    assert_int_equal(slow->told, slow->state);
+/* For how long an open breaker refuses from its last change on. */
+static int64_t drawn_ns(es_breaker *breaker) {
+    es_breaker_view view = es_breaker_look(breaker, INT64_MIN / 2);
+    return INT64_MIN / 2 + view.retry_after_ns - view.changed_at_ns;
 }
 
-static void one_random_step(es_breaker *breaker, slow_breaker *slow, int64_t now, uint64_t *random) {
-    uint64_t generation = slow->generation - (uint64_t)random_between(random, 0, 5) / 4;
-    switch (random_between(random, 0, 15)) {
+static void compare_reports(pair *p, es_permit permit) {
+    es_outcome outcome = one_in(p, 3) ? ES_SUCCESS : one_in(p, 8) ? ES_IGNORE : ES_FAILURE;
+    int64_t duration = pick(p, 0, 12);
+    assert_int_equal(es_breaker_listens(p->breaker, permit, outcome), slow_listens(&p->slow, permit, outcome));
+    es_breaker_report(p->breaker, permit, outcome, duration, p->now, next_random(&p->random));
+    slow_report(&p->slow, permit, outcome, duration, p->now, drawn_ns(p->breaker));
+}
+
+static void compare_hands(pair *p) {
+    int64_t until = one_in(p, 4) ? ES_FOREVER_NS : p->now + pick(p, -5, 40);
+    switch (pick(p, 0, 3)) {
     case 0:
-        es_breaker_reset(breaker, now);
-        slow_reset(slow, now);
+        es_breaker_force_open(p->breaker, until, p->now);
+        slow_by_hand(&p->slow, ES_FORCED_OPEN, until, p->now);
         break;
     case 1:
-        es_breaker_report(breaker, generation, random_between(random, 0, 1) == 0 ? ES_SUCCESS : ES_IGNORE, now);
+        es_breaker_bypass(p->breaker, p->now);
+        slow_by_hand(&p->slow, ES_BYPASSED, 0, p->now);
         break;
     case 2:
-        compare_views(breaker, slow, now);
-        listen(breaker, slow);
-        break;
-    case 3:
-    case 4:
-        compare_admissions(breaker, slow, now, next_random(random));
-        break;
-    case 5:
-        compare_views(breaker, slow, now);
+        es_breaker_close(p->breaker, p->now);
+        slow_by_hand(&p->slow, ES_CLOSED, 0, p->now);
         break;
     default:
-        assert_int_equal(es_breaker_listens(breaker, generation), generation == slow->generation);
-        es_breaker_report(breaker, generation, ES_FAILURE, now);
-        slow_fail(slow, generation, now);
+        es_breaker_reset(p->breaker, p->now);
+        slow_reset(&p->slow, p->now);
     }
 }
 
-static void compare_with_the_slow_breaker(uint64_t *random) {
-    static slow_breaker slow;
-    int64_t now = random_between(random, -100, 100);
-    memset(&slow, 0, sizeof slow);
-    slow.config.limits.tolerate = (uint32_t)random_between(random, 0, 8);
-    slow.config.within_ns = random_between(random, 1, 40);
-    slow.config.reset_ns = random_between(random, 0, 30);
-    slow.config.fault_ppm = random_between(random, 0, 3) == 0 ? 300000 : 0;
-    slow.changed_at = now;
-    es_breaker *breaker = NULL;
-    es_allocator allocator = allocator_that_allows(1);
-    assert_int_equal(es_breaker_new(&breaker, &slow.config, now, &allocator), ES_OK);
-    for (int step = 0; step < 1000; step++) {
-        now += random_between(random, -2, 6);
-        one_random_step(breaker, &slow, now, random);
+static void listen(pair *p) {
+    es_change change = {.generation = UINT64_MAX};
+    while (es_breaker_take_change(p->breaker, &change)) {
+        assert_int_equal(change.from, p->slow.told);
+        assert_int_not_equal(change.to, change.from);
+        p->slow.told = change.to;
     }
-    compare_views(breaker, &slow, now);
-    listen(breaker, &slow);
-    es_breaker_free(breaker);
-    assert_int_equal(memory()->live, 0);
+    assert_int_equal(p->slow.told, p->slow.state);
+    if (p->slow.rule != NULL && change.generation == p->slow.generation)
+        assert_ptr_equal(change.rule, p->slow.rule);
 }
 
-static void a_breaker_behaves_like_a_slow_one(void **state) {
+static void one_random_command(pair *p) {
+    p->now += one_in(p, 40) ? pick(p, 0, 400) : pick(p, -2, 6);
+    switch (pick(p, 0, 19)) {
+    case 0:
+        listen(p);
+        break;
+    case 1:
+        compare_refusals(p);
+        break;
+    case 2:
+    case 3:
+        compare_views(p);
+        break;
+    case 4:
+    case 5:
+    case 6:
+        compare_reports(p, es_breaker_permit(p->breaker));
+        break;
+    case 7:
+        if (one_in(p, 3))
+            compare_hands(p);
+        break;
+    case 8:
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+        compare_admissions(p);
+        break;
+    default:
+        compare_reports(p, p->permits[pick(p, 0, PERMITS - 1)]);
+    }
+}
+
+static void start(pair *p) {
+    es_breaker_config config = any_config(p);
+    p->now = pick(p, -100, 100);
+    p->breaker = breaker_born_at(config, p->now);
+    memset(&p->slow, 0, sizeof p->slow);
+    memset(p->permits, 0, sizeof p->permits);
+    p->slow.config = config;
+    p->slow.changed_at = p->now;
+    p->slow.open_ns = config.reset_ns;
+    p->slow.tally_newest = INT64_MIN / 2;
+}
+
+/* Unless a hand has closed the way for ever, some time and one call lead out of any state. */
+static void assert_a_way_out(pair *p) {
+    bool for_ever = p->slow.state == ES_FORCED_OPEN && p->slow.until == ES_FOREVER_NS;
+    es_admission admission = es_breaker_admit(p->breaker, p->now + LONGEST, ES_PPM - 1);
+    assert_int_equal(admission.answer, for_ever ? ES_REFUSED : ES_ADMITTED);
+}
+
+static void a_breaker_behaves_like_a_slow_one_and_there_is_always_a_way_out(void **state) {
     (void)state;
-    uint64_t random = 61;
-    for (int run = 0; run < 300; run++)
-        compare_with_the_slow_breaker(&random);
+    static pair p;
+    p.random = 61;
+    for (int run = 0; run < 3000; run++) {
+        int64_t commands = 0;
+        start(&p);
+        for (commands = pick(&p, 0, 200); commands > 0; commands--)
+            one_random_command(&p);
+        compare_views(&p);
+        listen(&p);
+        assert_a_way_out(&p);
+        drop(p.breaker);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_breaker_behaves_like_a_slow_one),
+        cmocka_unit_test(a_breaker_behaves_like_a_slow_one_and_there_is_always_a_way_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

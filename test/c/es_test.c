@@ -125,6 +125,46 @@ static void hits_are_never_always_or_about_their_share(void **state) {
     assert_in_range(hits, 2300, 2700);
 }
 
+static void a_spread_covers_the_share_either_way(void **state) {
+    (void)state;
+    bool seen[21] = {false};
+    for (uint64_t word = 0; word < 1000; word++) {
+        int64_t time_ns = es_spread_ns(100, 100000, ES_FOREVER_NS, word);
+        assert_in_range(time_ns, 90, 110);
+        seen[time_ns - 90] = true;
+    }
+    for (int i = 0; i < 21; i++)
+        assert_true(seen[i]);
+}
+
+static void a_spread_without_a_share_is_the_time_itself(void **state) {
+    (void)state;
+    assert_int_equal(es_spread_ns(100, 0, 100, 12345), 100);
+    assert_int_equal(es_spread_ns(0, ES_PPM, ES_FOREVER_NS, 12345), 0);
+}
+
+/* The ends of the band, which the words 0 and its width draw. */
+static void assert_band(int64_t time_ns, uint32_t ppm, int64_t most_ns, int64_t low, int64_t high) {
+    assert_int_equal(es_spread_ns(time_ns, ppm, most_ns, 0), high);
+    assert_int_equal(es_spread_ns(time_ns, ppm, most_ns, (uint64_t)(high - low)), low);
+}
+
+static void a_spread_moves_down_below_the_most(void **state) {
+    (void)state;
+    assert_band(100, 100000, 111, 90, 110);
+    assert_band(100, 100000, 110, 90, 110);
+    assert_band(100, 100000, 105, 85, 105);
+    assert_band(100, 100000, 100, 80, 100);
+}
+
+static void a_spread_is_never_negative_and_saturates(void **state) {
+    (void)state;
+    assert_band(100, ES_PPM, ES_FOREVER_NS, 0, 200);
+    assert_band(100, ES_PPM, 150, 0, 150);
+    assert_band(INT64_MAX - 1, ES_PPM, INT64_MAX - 1, 0, INT64_MAX - 1);
+    assert_band(INT64_MAX / 2 + 1, ES_PPM, INT64_MAX - 1, 0, INT64_MAX - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_times_are_plain_sums),
@@ -139,6 +179,10 @@ int main(void) {
         cmocka_unit_test(shares_above_one_saturate_at_forever),
         cmocka_unit_test(random_numbers_reach_every_value_up_to_the_bound),
         cmocka_unit_test(random_numbers_work_at_both_extreme_bounds),
+        cmocka_unit_test(a_spread_covers_the_share_either_way),
+        cmocka_unit_test(a_spread_without_a_share_is_the_time_itself),
+        cmocka_unit_test(a_spread_moves_down_below_the_most),
+        cmocka_unit_test(a_spread_is_never_negative_and_saturates),
         cmocka_unit_test(hits_are_exactly_as_many_as_their_share),
         cmocka_unit_test(hits_are_never_always_or_about_their_share),
     };

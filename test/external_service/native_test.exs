@@ -9,6 +9,27 @@ defmodule ExternalService.NativeTest do
   @ms 1_000_000
   @schedule {:exponential, 10 * @ms, 1, :infinity, :infinity, 5, 0}
 
+  @breaker %{
+    tolerate: 2,
+    within: 10_000 * @ms,
+    failure_rate: 500_000,
+    slow_rate: 500_000,
+    min_calls: 5,
+    consecutive: 7,
+    window_time: 0,
+    window_calls: 50,
+    slow_call: 100 * @ms,
+    reset: 1000 * @ms,
+    reset_factor: 2_000_000,
+    reset_max: 5000 * @ms,
+    reset_jitter: 0,
+    probes: 2,
+    successes: 2,
+    lease: 1000 * @ms,
+    ramp_up: 0,
+    faults: 0
+  }
+
   # Functions of the module that are no NIFs.
   @elixir [load: 0]
 
@@ -17,8 +38,10 @@ defmodule ExternalService.NativeTest do
   defp valid(:clock_now), do: [Native.clock_new(1)]
   defp valid(:clock_advance), do: [Native.clock_new(1), 5]
   defp valid(:clock_wait_until), do: [Native.clock_new(1), 5]
-  defp valid(:breaker_new), do: [{2, 10_000 * @ms, 1000 * @ms, 0}, nil]
-  defp valid(:breaker_report), do: [breaker(), 0, :failure]
+  defp valid(:breaker_new), do: [@breaker, nil]
+  defp valid(:breaker_report), do: [breaker(), 0, :failure, 0]
+  defp valid(:breaker_open), do: [breaker(), 5 * @ms, :reason]
+  defp valid(:breaker_inherit), do: [breaker(), breaker()]
   defp valid(:breaker_change), do: [breaker(), :first]
   defp valid(:backoff_next), do: [@schedule, 1, 0, nil]
   defp valid(:backoff_plan), do: [@schedule, 10]
@@ -42,10 +65,20 @@ defmodule ExternalService.NativeTest do
 
   defp valid(name) when name in [:bulkhead_grant, :bulkhead_reset, :bulkhead_counts], do: [bulkhead()]
 
-  defp valid(name) when name in [:breaker_admit, :breaker_ask, :breaker_melt, :breaker_reset, :breaker_state],
-    do: [breaker()]
+  defp valid(name)
+       when name in [
+              :breaker_admit,
+              :breaker_ask,
+              :breaker_melt,
+              :breaker_look,
+              :breaker_reset,
+              :breaker_close,
+              :breaker_bypass,
+              :breaker_retire
+            ],
+       do: [breaker()]
 
-  defp breaker(clock \\ nil), do: Native.breaker_new({2, 10_000 * @ms, 1000 * @ms, 0}, clock)
+  defp breaker(clock \\ nil), do: Native.breaker_new(@breaker, clock)
 
   defp bulkhead, do: Native.bulkhead_new({2, 10, 1000 * @ms}, nil)
   defp limiter, do: Native.limiter_new({3, 1000 * @ms}, nil)
@@ -119,7 +152,11 @@ defmodule ExternalService.NativeTest do
 
   # What a NIF may answer. Anything else, and any exception but ArgumentError, is a defect.
   defp documented?(value) when is_integer(value) or is_reference(value) or value == nil, do: true
-  defp documented?(value) when value in [:ok, :changed, :blown, :due, :exhausted, :infinity, :full, :left], do: true
+
+  defp documented?(value)
+       when value in [:ok, :changed, :blown, :due, :exhausted, :infinity, :full, :left, :free, :kept],
+       do: true
+
   defp documented?({:wait, ns, place}), do: is_integer(ns) and is_integer(place)
 
   defp documented?({ended, end_ns, more}) when more in [:more, :done],
@@ -128,7 +165,8 @@ defmodule ExternalService.NativeTest do
   defp documented?({:reclaimed, count, slot}), do: count > 0 and documented?(slot)
   defp documented?({limit, in_flight, queued, _lease_end}), do: limit > 0 and in_flight >= 0 and queued >= 0
   defp documented?({tag, ns}) when tag in [:changed, :open, :last, :refused], do: is_integer(ns) or ns == :infinity
-  defp documented?({state, _, _, _, _}) when state in [:open, :closed], do: true
+  defp documented?({generation, row, serial}) when is_integer(row), do: is_integer(generation) and is_integer(serial)
+  defp documented?(%{state: state}), do: state in [:closed, :open, :half_open, :forced_open, :bypassed]
   defp documented?(list) when is_list(list), do: Enum.all?(list, &(is_integer(&1) or is_atom(&1)))
   defp documented?(_value), do: false
 
@@ -145,13 +183,19 @@ defmodule ExternalService.NativeTest do
     end
   end
 
-  # All argument lists whose tuple at `position` has one field replaced.
+  # All argument lists whose tuple or map at `position` has one field replaced, or left out.
   defp spoilt_field(name, position) do
-    tuple = Enum.at(valid(name), position)
+    composite = Enum.at(valid(name), position)
 
-    for field <- 0..(tuple_size(tuple) - 1), term <- hostile() do
-      List.replace_at(valid(name), position, put_elem(tuple, field, term))
-    end
+    spoilt =
+      if is_map(composite) do
+        without = for field <- Map.keys(composite), do: Map.delete(composite, field)
+        for(field <- Map.keys(composite), term <- hostile(), do: Map.put(composite, field, term)) ++ without
+      else
+        for field <- 0..(tuple_size(composite) - 1), term <- hostile(), do: put_elem(composite, field, term)
+      end
+
+    for term <- spoilt, do: List.replace_at(valid(name), position, term)
   end
 
   test "every NIF has valid arguments in this file, and answers them" do
@@ -170,7 +214,7 @@ defmodule ExternalService.NativeTest do
   end
 
   for {name, position} <- [breaker_new: 0, backoff_next: 0, backoff_plan: 0, backoff_window: 0, trip_within: 0] do
-    test "#{name} refuses hostile fields of its tuple or answers as documented" do
+    test "#{name} refuses hostile fields of what it takes apart or answers as documented" do
       outcomes = Enum.map(spoilt_field(unquote(name), unquote(position)), &{outcome(unquote(name), &1), &1})
       assert [] == for({:undocumented, arguments} <- outcomes, do: arguments)
       assert Enum.count(outcomes, &match?({:refused, _}, &1)) >= 100
@@ -181,7 +225,7 @@ defmodule ExternalService.NativeTest do
   defp out_of_range do
     clock = Native.clock_new(1)
     schedule = &put_elem({:exponential, @ms, 1, :infinity, :infinity, :infinity, 0}, &1, &2)
-    breaker = &put_elem({2, @ms, @ms, 0}, &1, &2)
+    breaker = &Map.put(@breaker, &1, &2)
 
     [
       clock_new: [-1],
@@ -190,16 +234,31 @@ defmodule ExternalService.NativeTest do
       clock_advance: [clock, Integer.pow(2, 63)],
       clock_advance: [nil, 1],
       clock_wait_until: [nil, 1],
-      breaker_new: [breaker.(0, -1), nil],
-      breaker_new: [breaker.(0, 1_000_001), nil],
-      breaker_new: [breaker.(0, Integer.pow(2, 32)), nil],
-      breaker_new: [breaker.(1, 0), nil],
-      breaker_new: [breaker.(1, :infinity), nil],
-      breaker_new: [breaker.(2, -1), nil],
-      breaker_new: [breaker.(3, 1_000_001), nil],
-      breaker_new: [breaker.(3, Integer.pow(2, 32)), nil],
-      breaker_report: [breaker(), -1, :failure],
-      breaker_report: [breaker(), 0, :melted],
+      breaker_new: [breaker.(:tolerate, -1), nil],
+      breaker_new: [breaker.(:tolerate, 1_000_001), nil],
+      breaker_new: [breaker.(:tolerate, Integer.pow(2, 32) - 1), nil],
+      breaker_new: [breaker.(:tolerate, Integer.pow(2, 32)), nil],
+      breaker_new: [breaker.(:within, 0), nil],
+      breaker_new: [breaker.(:failure_rate, 1_000_001), nil],
+      breaker_new: [breaker.(:min_calls, 0), nil],
+      breaker_new: [breaker.(:min_calls, 51), nil],
+      breaker_new: [breaker.(:window_time, -1), nil],
+      breaker_new: [breaker.(:slow_call, 0), nil],
+      breaker_new: [breaker.(:reset, -1), nil],
+      breaker_new: [breaker.(:reset_factor, 999_999), nil],
+      breaker_new: [breaker.(:reset_max, 999 * @ms), nil],
+      breaker_new: [breaker.(:reset_jitter, 1_000_001), nil],
+      breaker_new: [breaker.(:probes, 1_001), nil],
+      breaker_new: [breaker.(:successes, 0), nil],
+      breaker_new: [breaker.(:lease, 0), nil],
+      breaker_new: [breaker.(:ramp_up, -1), nil],
+      breaker_new: [breaker.(:faults, 1_000_001), nil],
+      breaker_new: [breaker.(:faults, Integer.pow(2, 32)), nil],
+      breaker_report: [breaker(), -1, :failure, 0],
+      breaker_report: [breaker(), {0, 2, 0}, :failure, 0],
+      breaker_report: [breaker(), 0, :melted, 0],
+      breaker_report: [breaker(), 0, :failure, -1],
+      breaker_open: [breaker(), -1, nil],
       breaker_change: [breaker(), :last],
       backoff_next: [@schedule, 0, 0, nil],
       backoff_plan: [schedule.(5, :infinity), 1001],
@@ -262,12 +321,17 @@ defmodule ExternalService.NativeTest do
     assert Native.breaker_ask(breaker) == :ok
     for _ <- 1..2, do: assert(Native.breaker_melt(breaker) == :ok)
     assert Native.breaker_melt(breaker) == :changed
-    assert {:closed, :open, :tolerate, 3, _, _} = Native.breaker_change(breaker, :first)
+
+    assert %{from: :closed, to: :open, rule: :tolerate, counts: %{window_failures: 3}} =
+             Native.breaker_change(breaker, :first)
+
     assert Native.breaker_change(breaker, :next) == nil
     assert {:open, _} = Native.breaker_admit(breaker)
     Native.clock_advance(clock, 1000 * @ms)
-    assert {:changed, generation} = Native.breaker_admit(breaker)
-    assert Native.breaker_report(breaker, generation, :success) == :ok
+    assert {:changed, {_generation, 0, _serial} = probe} = Native.breaker_admit(breaker)
+    assert %{from: :open, to: :half_open, rule: nil} = Native.breaker_change(breaker, :first)
+    assert Native.breaker_change(breaker, :next) == nil
+    assert Native.breaker_report(breaker, probe, :success, 0) == :ok
   end
 
   describe "the rules and curves of the core" do
@@ -342,7 +406,7 @@ defmodule ExternalService.NativeTest do
     test "of dropped breakers and clocks is given back, over 100,000 rounds" do
       round = fn _ ->
         clock = Native.clock_new(1)
-        Native.breaker_new({0, 10_000 * @ms, 1000 * @ms, 0}, clock) |> Native.breaker_melt()
+        Native.breaker_new(%{@breaker | tolerate: 0}, clock) |> Native.breaker_melt()
       end
 
       repeat(10_000, round)

@@ -22,7 +22,17 @@ defmodule ExternalService.OptionsTest do
     circuit_breaker: [
       tolerate: {[:infinity, 0], [1, 1_000_000]},
       within: {[], [:auto, 1, @long]},
+      failure_rate: {[], [1.0, 0.5, 1, 1.0e-6]},
+      slow_call: {[], [1, @long]},
+      slow_rate: {[], [1.0, 0.5]},
+      min_calls: {[], [1, 1_000_000]},
+      window: {[], [{:time, 1}, {:time, @long}, {:calls, 1}, {:calls, 1_000_000}]},
+      consecutive: {[], [1, 1_000_000]},
       reset: {[0], [1, @long]},
+      reset_backoff: {[], [[max: 60_000]]},
+      reset_jitter: {[0, 0.0], [0.1, 1.0]},
+      half_open: {[true, false, []], [[probes: 3]]},
+      ramp_up: {[], [1, @long]},
       melt: {[], [:per_attempt, :per_call]},
       fault_injection: {[], [1.0, 0.5, 1, 1.0e-6]},
       backend: {[], [StandIn, {StandIn, []}, {StandIn, [colour: :red]}]}
@@ -37,6 +47,15 @@ defmodule ExternalService.OptionsTest do
       jitter: {[true, false, 0, 0.0], [0.1, 1.0, 1]},
       retry_on: {[], [quote(do: &Function.identity/1)]},
       retry_exceptions: {[[], [:exponential]], [[KeyError], quote(do: &Function.identity/1)]}
+    ],
+    half_open: [
+      probes: {[], [1, 1_000]},
+      successes: {[], [1, 1_000_000]},
+      lease: {[], [1, @long]}
+    ],
+    reset_backoff: [
+      factor: {[1.5], [1, 2, 1.0, 1_000]},
+      max: {[], [60_000, @long]}
     ],
     rate_limit: [
       limit: {[0, :infinity], [1, 1_000_000]},
@@ -58,6 +77,12 @@ defmodule ExternalService.OptionsTest do
     circuit_breaker: {:fault_injection, 1.0000001},
     retry: {:jitter, 1.0000001},
     rate_limit: {:per, 1_152_921_504_607},
+    circuit_breaker: {:min_calls, 1_000_001},
+    circuit_breaker: {:window, {:calls, 1_000_001}},
+    circuit_breaker: {:consecutive, 1_000_001},
+    circuit_breaker: {:reset_jitter, 1.0000001},
+    half_open: {:probes, 1_001},
+    half_open: {:successes, 1_000_001},
     concurrency: {:limit, 1_000_001},
     concurrency: {:queue, 0x1000000}
   ]
@@ -110,6 +135,15 @@ defmodule ExternalService.OptionsTest do
   # The options of start/2 with this value at its place, and the path to the place.
   defp placed(:start, option, value), do: {[{option, value}], []}
 
+  # A share of slow calls needs to know what is slow.
+  defp placed(:circuit_breaker, :slow_rate, value),
+    do: {[circuit_breaker: [slow_call: 100, slow_rate: value]], [:circuit_breaker]}
+
+  defp placed(group, option, value) when group in [:half_open, :reset_backoff] do
+    required = if group == :reset_backoff, do: [max: 60_000], else: []
+    {[circuit_breaker: [{group, Keyword.put(required, option, value)}]], [:circuit_breaker, group]}
+  end
+
   defp placed(group, option, value),
     do: {[{group, Keyword.put(Keyword.get(@required, group, []), option, value)}], [group]}
 
@@ -120,6 +154,11 @@ defmodule ExternalService.OptionsTest do
   defp refused(service, :concurrency, :wait, :infinity) do
     options = [concurrency: [limit: 3, wait: :infinity]]
     assert_raise ArgumentError, ~r/not allowed/, fn -> ExternalService.start(service, options) end
+  end
+
+  defp refused(service, :circuit_breaker, :reset_backoff, []) do
+    error = catch_error(ExternalService.start(service, circuit_breaker: [reset_backoff: []]))
+    assert %ValidationError{key: :max, keys_path: [:circuit_breaker, :reset_backoff]} = error
   end
 
   # A group without what it requires is refused for that.
@@ -139,7 +178,7 @@ defmodule ExternalService.OptionsTest do
   end
 
   test "every declared option has a row in this table, and every row its option" do
-    assert Enum.sort(Options.groups()) == Enum.sort([:call | Map.keys(@rows)])
+    assert Enum.sort(Options.groups()) == Enum.sort([:call, :open | Map.keys(@rows)])
 
     for {group, rows} <- @rows do
       assert Enum.sort(Keyword.keys(rows)) == Enum.sort(Keyword.keys(Options.schema(group)))
@@ -194,7 +233,7 @@ defmodule ExternalService.OptionsTest do
   end
 
   for {group, {option, value}} <- @too_high do
-    test "#{inspect(option)} of #{group} refuses #{value}, just above what it accepts", %{service: s} do
+    test "#{inspect(option)} of #{group} refuses #{inspect(value)}, just above what it accepts", %{service: s} do
       refused(s, unquote(group), unquote(option), unquote(value))
     end
   end

@@ -10,17 +10,18 @@ defmodule ExternalService.CircuitBreaker.Basic do
 
   def admit(service, {backend, config}) do
     case backend.ask(service, config) do
-      :ok -> {:ok, nil}
+      :ok -> {:ok, 0}
       :blown -> {:open, nil}
     end
   end
 
-  def report(service, {backend, config}, _permit, :failure), do: backend.melt(service, config)
+  def report(service, {backend, config}, _permit, :failure, _duration), do: backend.melt(service, config)
+  def report(_service, _config, _permit, _outcome, _duration), do: :ok
 
-  def state(service, {backend, config}) do
+  def look(service, {backend, config}) do
     case backend.ask(service, config) do
-      :ok -> :closed
-      :blown -> :open
+      :ok -> %{state: :closed}
+      :blown -> %{state: :open}
     end
   end
 end

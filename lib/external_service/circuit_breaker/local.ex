@@ -8,25 +8,89 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   @behaviour ExternalService.CircuitBreaker
 
-  alias ExternalService.{Native, Telemetry, Unit, VirtualClock}
+  alias ExternalService.{Native, Options, Telemetry, Unit, VirtualClock}
 
   @impl true
   def install(_service, options) do
-    config = {
-      options[:tolerate],
-      Unit.ns(options[:within]),
-      Unit.ns(options[:reset]),
-      Unit.ppm(options[:fault_injection] || 0)
-    }
+    options = Keyword.merge(Options.defaults(:circuit_breaker), options)
+    {:ok, Native.breaker_new(config(options), VirtualClock.handle(options[:clock]))}
+  end
 
-    {:ok, Native.breaker_new(config, VirtualClock.handle(options[:clock]))}
+  # The options in the core's units, under its names.
+  defp config(options) do
+    Map.new(rules(options) ++ window(options) ++ reset(options) ++ half_open(options[:half_open], options[:reset]))
+  end
+
+  defp rules(options) do
+    [
+      tolerate: options[:tolerate] || 10,
+      within: Unit.ns(options[:within]),
+      failure_rate: Unit.ppm(options[:failure_rate] || 0),
+      slow_call: Unit.ns(options[:slow_call]),
+      slow_rate: Unit.ppm(slow_rate(options)),
+      min_calls: options[:min_calls],
+      consecutive: options[:consecutive] || 0,
+      faults: Unit.ppm(options[:fault_injection] || 0)
+    ]
+  end
+
+  defp slow_rate(options), do: if(options[:slow_call], do: options[:slow_rate] || 0.5, else: 0)
+
+  # Calls are counted only where a rate is asked for.
+  defp window(options) do
+    if options[:failure_rate] || options[:slow_call],
+      do: window_of(options[:window]),
+      else: [window_time: 0, window_calls: 0]
+  end
+
+  defp window_of({:time, ms}), do: [window_time: Unit.ns(ms), window_calls: 0]
+  defp window_of({:calls, n}), do: [window_time: 0, window_calls: n]
+
+  defp reset(options) do
+    backoff = options[:reset_backoff] || []
+
+    [
+      reset: Unit.ns(options[:reset]),
+      reset_factor: Unit.ppm(if(backoff == [], do: 1, else: Keyword.get(backoff, :factor, 2))),
+      reset_max: max(Unit.ns(backoff[:max]), Unit.ns(options[:reset])),
+      reset_jitter: Unit.ppm(options[:reset_jitter]),
+      ramp_up: Unit.ns(options[:ramp_up] || 0)
+    ]
+  end
+
+  defp half_open(false, _reset), do: [probes: 0, successes: 0, lease: :infinity]
+  defp half_open(true, reset), do: half_open([], reset)
+
+  defp half_open(options, reset) do
+    probes = Keyword.get(options, :probes, 1)
+    # A lease of nothing would replace a probe before it could come back.
+    lease = Keyword.get(options, :lease, max(reset, 1))
+    [probes: probes, successes: Keyword.get(options, :successes, probes), lease: Unit.ns(lease)]
+  end
+
+  @impl true
+  def watch(options) do
+    cond do
+      options[:slow_call] -> :durations
+      options[:failure_rate] || options[:consecutive] -> :outcomes
+      true -> :failures
+    end
   end
 
   @impl true
   def ask(service, breaker) do
     case Native.breaker_ask(breaker) do
-      :due -> with _state <- state(service, breaker), do: ask(service, breaker)
+      :due -> ask_when_due(service, breaker)
       answer -> answer
+    end
+  end
+
+  # Half-open it may have a place for a probe, and only a look can tell.
+  defp ask_when_due(service, breaker) do
+    case look(service, breaker) do
+      %{state: :half_open, retry_after: 0} -> :ok
+      %{state: :half_open} -> :blown
+      _other -> ask(service, breaker)
     end
   end
 
@@ -36,19 +100,22 @@ defmodule ExternalService.CircuitBreaker.Local do
       generation when is_integer(generation) ->
         {:ok, generation}
 
-      {:changed, generation} ->
+      {:changed, permit} ->
         announce(service, breaker, :first)
-        {:ok, generation}
+        {:ok, permit}
 
       {:open, retry_after} ->
         announce(service, breaker, :first)
         {:open, Unit.ms(retry_after)}
+
+      {_generation, _row, _serial} = probe ->
+        {:ok, probe}
     end
   end
 
   @impl true
-  def report(service, breaker, generation, outcome),
-    do: settle(service, breaker, Native.breaker_report(breaker, generation, outcome))
+  def report(service, breaker, permit, outcome, duration),
+    do: settle(service, breaker, Native.breaker_report(breaker, permit, outcome, duration))
 
   @impl true
   def melt(service, breaker), do: settle(service, breaker, Native.breaker_melt(breaker))
@@ -56,15 +123,37 @@ defmodule ExternalService.CircuitBreaker.Local do
   @impl true
   def reset(service, breaker), do: settle(service, breaker, Native.breaker_reset(breaker))
 
+  @impl true
+  def open(service, breaker, options) do
+    for_ns = Unit.ns(Keyword.get(options, :for, :infinity))
+    settle(service, breaker, Native.breaker_open(breaker, for_ns, options[:reason]))
+  end
+
+  @impl true
+  def close(service, breaker), do: settle(service, breaker, Native.breaker_close(breaker))
+
+  @impl true
+  def bypass(service, breaker), do: settle(service, breaker, Native.breaker_bypass(breaker))
+
   # Listeners hear of it if it was open, and calls that were let through by it can not open it any more.
   @impl true
   def remove(service, breaker), do: reset(service, breaker)
 
+  # The state that a hand has set goes on in the breaker that takes this one's place: for listeners nothing changes.
   @impl true
-  def state(service, breaker) do
-    {state, _failures, _retry_after, _changed_at, _generation} = Native.breaker_state(breaker)
+  def inherit(_service, breaker, old), do: Native.breaker_inherit(breaker, old) == :kept
+
+  @impl true
+  def retire(_service, breaker) do
+    Native.breaker_retire(breaker)
+    :ok
+  end
+
+  @impl true
+  def look(service, breaker) do
+    view = Native.breaker_look(breaker)
     announce(service, breaker, :first)
-    state
+    %{view | retry_after: Unit.ms(view.retry_after)}
   end
 
   defp settle(_service, _breaker, :ok), do: :ok
@@ -77,9 +166,8 @@ defmodule ExternalService.CircuitBreaker.Local do
       nil ->
         :ok
 
-      {from, to, rule, failures, _at, retry_after} ->
-        metadata = %{from: from, to: to, rule: rule, reason: nil, retry_after: Unit.ms(retry_after)}
-        Telemetry.changed(service, to, %{failures: failures}, metadata)
+      change ->
+        Telemetry.changed(service, %{change | retry_after: Unit.ms(change.retry_after)})
         announce(service, breaker, :next)
     end
   end

@@ -3,6 +3,10 @@ defmodule ExternalService.Options.Type do
   # clause of each function.
   @moduledoc false
 
+  # What the core's tallies of calls can count.
+  @window_ms div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
+  @window_calls 1_000_000
+
   @type t ::
           {:integer, integer(), integer()}
           | {:share, float(), float()}
@@ -13,6 +17,8 @@ defmodule ExternalService.Options.Type do
           | {:options, atom()}
           | {:or, [t()]}
           | :non_neg_integer
+          | :window
+          | :any
           | :boolean
           | :module
           | {:backend, {callback :: atom(), arity()}}
@@ -27,6 +33,10 @@ defmodule ExternalService.Options.Type do
   def valid?({:options, _group}, value), do: Keyword.keyword?(value)
   def valid?({:or, types}, value), do: Enum.any?(types, &valid?(&1, value))
   def valid?(:non_neg_integer, value), do: is_integer(value) and value >= 0
+  def valid?(:any, _value), do: true
+  def valid?(:window, {:time, ms}), do: valid?({:integer, 1, @window_ms}, ms)
+  def valid?(:window, {:calls, n}), do: valid?({:integer, 1, @window_calls}, n)
+  def valid?(:window, _value), do: false
   def valid?(:boolean, value), do: is_boolean(value)
   def valid?(:module, value), do: is_atom(value) and value not in [nil, true, false]
   def valid?({:backend, _callback} = type, {module, own}), do: Keyword.keyword?(own) and valid?(type, module)
@@ -47,6 +57,11 @@ defmodule ExternalService.Options.Type do
   def describe({:options, _group}), do: "keyword list"
   def describe({:or, types}), do: Enum.map_join(types, " or ", &describe/1)
   def describe(:non_neg_integer), do: "non negative integer"
+  def describe(:any), do: "anything"
+
+  def describe(:window),
+    do: "{:time, ms} with up to #{@window_ms} ms or {:calls, n} with up to #{@window_calls} calls"
+
   def describe(:boolean), do: "boolean"
   def describe(:module), do: "module"
   def describe({:backend, {callback, arity}}), do: "module with #{callback}/#{arity} or {module, keyword list}"

@@ -1,0 +1,109 @@
+defmodule ExternalService.CircuitBreaker.Installed do
+  # A service's breaker, as those who hold the service handle it: the pipeline, starting and stopping, the hand. `nil` is
+  # a service without a breaker.
+  @moduledoc false
+
+  alias ExternalService.CircuitBreaker.{Basic, Settings}
+  alias ExternalService.{Options, Service}
+
+  @type t :: {module(), term()} | nil
+
+  # What a backend of the reference is installed with.
+  @always [:tolerate, :within, :reset]
+
+  @doc "Makes the breaker that resolved options describe."
+  @spec install(term(), keyword()) :: t()
+  def install(service, settings) do
+    {backend, own} = Settings.backend(settings)
+
+    if Settings.any?(settings) do
+      {:ok, config} = backend.install(service, telling(settings) ++ own)
+      if function_exported?(backend, :admit, 2), do: {backend, config}, else: {Basic, {backend, config}}
+    end
+  end
+
+  defp telling(settings) do
+    defaults = Options.defaults(:circuit_breaker)
+
+    Enum.reject(settings, fn {key, value} ->
+      key in [:backend, :melt] or (key not in @always and defaults[key] == value)
+    end)
+  end
+
+  @doc "Returns which outcomes the breaker that these options describe wants to hear of."
+  @spec watch(keyword()) :: :failures | :outcomes | :durations
+  def watch(settings) do
+    {backend, own} = Settings.backend(settings)
+    if function_exported?(backend, :watch, 1), do: backend.watch(settings ++ own), else: :failures
+  end
+
+  @doc "Puts `new` in the place of `old` by calling `put`. A state that a hand has set is kept."
+  @spec replace(term(), t(), t(), (() -> :ok)) :: :ok
+  def replace(_service, same, same, put), do: put.()
+
+  # A backend that knows its breakers by the service's name has the new one in the old one's place already.
+  def replace(_service, {Basic, {backend, _}}, {Basic, {backend, _}}, put), do: put.()
+
+  def replace(service, {backend, old}, {backend, new}, put) do
+    if function_exported?(backend, :inherit, 3) and backend.inherit(service, new, old) do
+      put.()
+      backend.retire(service, old)
+    else
+      put.()
+      backend.remove(service, old)
+    end
+  end
+
+  def replace(service, old, _new, put) do
+    put.()
+    remove(service, old)
+  end
+
+  @doc "Takes the breaker away."
+  @spec remove(term(), t()) :: :ok
+  def remove(_service, nil), do: :ok
+  def remove(service, {backend, config}), do: backend.remove(service, config)
+
+  @doc "Lets an attempt through, or says for how long not."
+  @spec enter(Service.t()) :: {:ok, term()} | {:open, non_neg_integer() | :infinity | nil}
+  def enter(%Service{breaker: nil}), do: {:ok, 0}
+  def enter(%Service{name: name, breaker: {backend, config}}), do: backend.admit(name, config)
+
+  @doc "Reports how an attempt ended."
+  @spec settle(Service.t(), term(), :success | :failure | :ignore, non_neg_integer()) :: :ok
+  def settle(%Service{breaker: nil}, _permit, _outcome, _duration), do: :ok
+
+  def settle(%Service{name: name, breaker: {backend, config}}, permit, outcome, duration),
+    do: backend.report(name, config, permit, outcome, duration)
+
+  @doc """
+  Calls one of the backend's functions for a service by name.
+
+  A service without a breaker has nothing to act on, and gives `without`; one that is not started, or whose backend has
+  no such function, gives `{:error, :not_found}`.
+  """
+  @spec act(term(), atom(), [term()], :ok | {:error, :not_found}) :: :ok | {:error, :not_found}
+  def act(service, function, arguments, without \\ :ok) do
+    case Service.get(service) do
+      nil -> {:error, :not_found}
+      %Service{breaker: nil} -> without
+      %Service{breaker: {backend, config}} -> apply_to(backend, function, [service, config | arguments])
+    end
+  end
+
+  defp apply_to(backend, function, arguments) do
+    if function_exported?(backend, function, length(arguments)),
+      do: apply(backend, function, arguments),
+      else: {:error, :not_found}
+  end
+
+  @doc "Returns what the service's breaker shows; `nil` if the service is not started."
+  @spec look(term()) :: %{required(:state) => atom(), optional(atom()) => term()} | nil
+  def look(service) do
+    case Service.get(service) do
+      nil -> nil
+      %Service{breaker: nil} -> %{state: :closed}
+      %Service{breaker: {backend, config}} -> backend.look(service, config)
+    end
+  end
+end

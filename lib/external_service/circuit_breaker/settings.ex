@@ -1,0 +1,88 @@
+defmodule ExternalService.CircuitBreaker.Settings do
+  # From the options a service was given for its breaker to those its backend is installed with.
+  @moduledoc false
+
+  require Logger
+
+  alias ExternalService.{Native, Options, Unit, Validation}
+
+  @rates [:failure_rate, :slow_call, :slow_rate]
+  @rules [:consecutive | @rates]
+
+  @doc "Returns the options of the breaker of service `name`, or raises if they contradict each other."
+  @spec resolve(term(), keyword(), Native.schedule()) :: keyword()
+  def resolve(name, options, schedule) do
+    settings = options[:circuit_breaker] |> merge_backend() |> Keyword.merge(Keyword.take(options, [:clock]))
+    settings = Keyword.put_new(settings, :tolerate, if(given?(settings, @rules), do: :infinity, else: 10))
+    check!(name, settings)
+    warn_of_faults(name, settings[:fault_injection])
+    Keyword.put(settings, :within, within(settings, schedule))
+  end
+
+  @doc "Returns whether these options describe a breaker at all."
+  @spec any?(keyword()) :: boolean()
+  def any?(settings), do: settings[:tolerate] != :infinity or given?(settings, @rules)
+
+  @doc "Returns whether these options have calls counted."
+  @spec rates?(keyword()) :: boolean()
+  def rates?(settings), do: given?(settings, @rates)
+
+  @doc "Returns the backend and its own options."
+  @spec backend(keyword()) :: {module(), keyword()}
+  def backend(settings) do
+    case settings[:backend] do
+      {module, own} -> {module, own}
+      module -> {module, []}
+    end
+  end
+
+  defp given?(settings, options), do: Enum.any?(options, &(settings[&1] != nil))
+
+  # The options of a backend given as `{module, options}` override the shared ones, so they are checked as such.
+  defp merge_backend(settings) do
+    {module, own} = backend(settings)
+    {shared, own} = Keyword.split(own, Keyword.keys(Options.schema(:circuit_breaker)) -- [:backend])
+    Validation.check_given!(:circuit_breaker, shared, [:circuit_breaker, :backend])
+    Keyword.merge(settings, [backend: {module, own}] ++ shared)
+  end
+
+  defp within(settings, schedule) do
+    case {settings[:within], settings[:tolerate]} do
+      {:auto, :infinity} -> 10_000
+      {:auto, tolerate} -> schedule |> Native.trip_within(tolerate, settings[:melt]) |> Unit.ms()
+      {within, _tolerate} -> within
+    end
+  end
+
+  defp check!(name, settings) do
+    if settings[:fault_injection] && not any?(settings),
+      do:
+        contradict!(
+          name,
+          "`tolerate: :infinity` installs no breaker, so there is none for `:fault_injection` to inject faults with"
+        )
+
+    if settings[:slow_rate] && !settings[:slow_call],
+      do: contradict!(name, "`:slow_rate` is a share of slow calls, and without a `:slow_call` there are none")
+
+    case {given?(settings, @rates), settings[:window], settings[:min_calls]} do
+      {true, {:calls, n}, min} when min > n ->
+        contradict!(name, "`min_calls: #{min}` can never be reached in a `window: {:calls, #{n}}`")
+
+      _reachable ->
+        :ok
+    end
+  end
+
+  @spec contradict!(term(), String.t()) :: no_return()
+  defp contradict!(name, how),
+    do: raise(ArgumentError, "the circuit breaker options of #{inspect(name)} contradict each other: " <> how)
+
+  defp warn_of_faults(_name, nil), do: :ok
+
+  defp warn_of_faults(name, share) do
+    Logger.warning(
+      "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose (:fault_injection)."
+    )
+  end
+end
