@@ -166,6 +166,7 @@ defmodule ExternalService.NativeTest do
   defp documented?({limit, in_flight, queued, _lease_end}), do: limit > 0 and in_flight >= 0 and queued >= 0
   defp documented?({tag, ns}) when tag in [:changed, :open, :last, :refused], do: is_integer(ns) or ns == :infinity
   defp documented?({generation, row, serial}) when is_integer(row), do: is_integer(generation) and is_integer(serial)
+  defp documented?(%{from: from, to: to}), do: from != to
   defp documented?(%{state: state}), do: state in [:closed, :open, :half_open, :forced_open, :bypassed]
   defp documented?(list) when is_list(list), do: Enum.all?(list, &(is_integer(&1) or is_atom(&1)))
   defp documented?(_value), do: false
