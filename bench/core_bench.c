@@ -68,10 +68,10 @@ static void admit_and_succeed(subject *s) {
 
 static void admit_and_fail(subject *s) {
     for (int i = 0; i < OPERATIONS; i++) {
-        uint64_t generation;
-        must(es_breaker_is_closed(s->breaker, &generation), "the breaker opened");
+        es_permit permit = {.probe = false};
+        must(es_breaker_is_closed(s->breaker, &permit.generation), "the breaker opened");
         pthread_mutex_lock(&s->lock);
-        es_breaker_report(s->breaker, generation, ES_FAILURE, ++s->now_ns);
+        es_breaker_report(s->breaker, permit, ES_FAILURE, 0, ++s->now_ns, 0);
         pthread_mutex_unlock(&s->lock);
     }
 }
@@ -133,7 +133,16 @@ static void show(row *r, const double mutex_ns[THREADS_MAX]) {
 static es_breaker *never_opening(void) {
     static const es_allocator allocator = {malloc, free};
     enum { WITHIN = 1000 };
-    es_breaker_config config = {.limits.tolerate = WITHIN, .within_ns = WITHIN, .reset_ns = ES_MS_NS};
+    es_breaker_config config = {
+        .limits = {.tolerate = WITHIN, .min_calls = 1},
+        .within_ns = WITHIN,
+        .slow_ns = ES_FOREVER_NS,
+        .reset_ns = ES_MS_NS,
+        .reset_factor_ppm = ES_PPM,
+        .reset_max_ns = ES_FOREVER_NS,
+        .successes = 1,
+        .lease_ns = ES_MS_NS,
+    };
     es_breaker *breaker;
     must(es_breaker_new(&breaker, &config, 0, &allocator) == ES_OK, "no breaker");
     return breaker;

@@ -20,7 +20,7 @@ end
 defmodule Bench.Loops do
   import Bench, only: [loop: 2]
 
-  alias ExternalService.{CircuitBreaker, Native}
+  alias ExternalService.{CircuitBreaker, Concurrency, Native}
 
   loop(round_trip(server), do: GenServer.call(server, :ping))
   loop(direct(fun), do: fun.())
@@ -32,6 +32,14 @@ defmodule Bench.Loops do
   loop(fail_once(service), do: ExternalService.call(service, &fail_every_other_time/0))
   loop(give_up(service), do: ExternalService.call(service, fn -> :retry end))
   loop(melt(service), do: CircuitBreaker.melt(service))
+  loop(succeed(breaker), do: Native.breaker_report(breaker, 0, :success, 0))
+  loop(reserve(limiter), do: Native.limiter_reserve(limiter, 1, 0))
+
+  loop enter_and_leave(concurrency) do
+    {:ok, holder} = Concurrency.enter(concurrency)
+    Concurrency.leave(concurrency, holder)
+  end
+
   loop(next_delay(schedule), do: Native.backoff_next(schedule, 3, 0, nil))
 
   # The breaker tolerates ten, so it never opens.
@@ -57,7 +65,7 @@ end
 
 defmodule Bench.Run do
   alias Bench.{IdleServer, Loops, Row}
-  alias ExternalService.{CircuitBreaker, Native}
+  alias ExternalService.{CircuitBreaker, Concurrency, RateLimiter}
 
   @many_services 100_000
   @hour 3_600_000
@@ -74,7 +82,7 @@ defmodule Bench.Run do
     {:ok, server} = GenServer.start_link(IdleServer, nil)
 
     start_services()
-    breaker = Native.breaker_new({10, @hour * 1_000_000, @hour * 1_000_000, 0}, nil)
+    {:ok, breaker} = CircuitBreaker.Local.install(:bench, tolerate: 10, within: @hour, reset: @hour)
     pairs = pairs(breaker)
     rows = measure(baselines(server) ++ calls() ++ failures() ++ parts(breaker) ++ pairs)
     Enum.each(pairs, &report_pair(&1, rows))
@@ -115,6 +123,8 @@ defmodule Bench.Run do
     List.to_tuple(names)
   end
 
+  defp slots, do: Concurrency.reconfigure(nil, :bench, [limit: 1_000, wait: false, queue: 0], nil)
+
   defp start(name, options), do: :ok = ExternalService.start(name, options)
 
   defp baselines(server) do
@@ -145,7 +155,13 @@ defmodule Bench.Run do
   end
 
   defp parts(breaker) do
+    {:ok, rated} = CircuitBreaker.Local.install(:bench, failure_rate: 1.0, min_calls: 1_000_000, within: @hour)
+    {:ok, limiter} = RateLimiter.Local.init(:bench, limit: 1_000_000_000, per: 1_000)
+
     [
+      row("report a success into a rate window", &Loops.succeed/2, rated, 0.08),
+      row("rate limit: reserve", &Loops.reserve/2, limiter, 0.06),
+      row("concurrency limit: enter and leave", &Loops.enter_and_leave/2, slots(), 0.1),
       row("admit, closed breaker, by handle", &Loops.admit/2, breaker, 0.06),
       row("next delay", &Loops.next_delay/2, @schedule, 0.06)
     ]

@@ -142,7 +142,7 @@ ES_NIF(breaker_new) {
         return es_raise(env, ES_NO_MEMORY);
     }
     *fuse = (es_fuse){.clock = clock};
-    pthread_mutex_init(&fuse->lock, NULL);
+    es_lock_init(&fuse->lock);
     if (clock != NULL) {
         enif_keep_resource(clock);
     }
@@ -287,7 +287,7 @@ static ERL_NIF_TERM report(ErlNifEnv *env, es_fuse *fuse, es_permit permit, es_o
         return priv->atom.ok;
     }
     int64_t now_ns = es_clock_now(fuse->clock);
-    uint64_t word = permit.probe ? es_clock_random(fuse->clock) : 0;
+    uint64_t word = es_clock_random(fuse->clock);
     pthread_mutex_lock(&fuse->lock);
     es_breaker_report(fuse->core, permit, outcome, duration_ns, now_ns, word);
     pthread_mutex_unlock(&fuse->lock);

@@ -60,7 +60,7 @@ ES_NIF(bulkhead_new) {
         return es_raise(env, ES_NO_MEMORY);
     }
     *slots = (es_slots){.clock = clock};
-    pthread_mutex_init(&slots->lock, NULL);
+    es_lock_init(&slots->lock);
     if (clock != NULL) {
         enif_keep_resource(clock);
     }

@@ -59,7 +59,7 @@ ES_NIF(limiter_new) {
         return es_raise(env, ES_NO_MEMORY);
     }
     *h = (handle){.clock = clock};
-    pthread_mutex_init(&h->lock, NULL);
+    es_lock_init(&h->lock);
     if (clock != NULL) {
         enif_keep_resource(clock);
     }

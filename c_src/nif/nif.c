@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nif.c - loading, upgrading and unloading the library, and the table of its functions. */
+#define _GNU_SOURCE /* adaptive mutexes */
+
 #include "nif.h"
+
+void es_lock_init(pthread_mutex_t *lock) {
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+    pthread_mutexattr_t spinning;
+    pthread_mutexattr_init(&spinning);
+    pthread_mutexattr_settype(&spinning, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(lock, &spinning);
+    pthread_mutexattr_destroy(&spinning);
+#else
+    pthread_mutex_init(lock, NULL);
+#endif
+}
 
 static bool name_rules(ErlNifEnv *env, es_priv *priv) {
     size_t i = 0;

@@ -137,6 +137,10 @@ ERL_NIF_TERM es_make_names(ErlNifEnv *env, const ERL_NIF_TERM names[ES_NAMES_MAX
 /* The one place where a failure of the core becomes an exception. */
 ERL_NIF_TERM es_raise(ErlNifEnv *env, es_status status);
 
+/* Makes a handle's lock. It is held for some ten nanoseconds, so who finds it taken spins for a moment before it
+ * sleeps, where the system can do that. */
+void es_lock_init(pthread_mutex_t *lock);
+
 /* What the core's objects are allocated with. */
 extern const es_allocator es_enif_allocator;
 

@@ -171,7 +171,13 @@ defmodule ExternalService.CircuitBreaker do
   Returns `{:error, :not_found}` if the service is not started.
   """
   @spec melt(service()) :: :ok | {:error, :not_found}
-  def melt(service), do: Installed.act(service, :melt, [])
+  def melt(service) do
+    case Service.get(service) do
+      %Service{breaker: {backend, config}} -> backend.melt(service, config)
+      %Service{breaker: nil} -> :ok
+      nil -> {:error, :not_found}
+    end
+  end
 
   @doc """
   Closes the service's breaker and forgets its failures.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* breaker_stress.c - many threads ask a breaker without a lock while others change it under one.
  *
- * What must hold, exactly: every opening is told once; told changes form a chain; an admission carries a generation
- * that was closed, a refusal one that was open; a thread never sees a generation go back or comes by one from the
- * future; a refusal never lasts longer than the reset.
+ * What must hold, exactly, with probes and without: every opening is told once; told changes form a chain; an admission
+ * carries a generation that let calls through, a refusal one that did not; a thread never sees a generation go back or
+ * comes by one from the future; a refusal never lasts longer than the reset.
  *
  * Meant for -fsanitize=thread. Control: built with that and -DES_STRESS_WITHOUT_LOCK, it has to fail.
  */
@@ -12,16 +12,17 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "breaker.h"
 
 #define ASKERS 4
 #define CHANGERS 3
-#define STEPS 150000
+#define STEPS 60000
 #define GENERATIONS (CHANGERS * STEPS * 2 + 2) /* a step starts at most two */
 #define RESET_NS 200
 
-enum { CLOSED_SEEN = 1, OPEN_SEEN = 2 };
+enum { CLOSED_SEEN = 1, OPEN_SEEN = 2 }; /* half-open is both */
 
 typedef struct {
     es_breaker *breaker;
@@ -38,7 +39,7 @@ typedef struct {
     shared_stage *stage;
     uint64_t random;
     unsigned char saw[GENERATIONS];
-    long went_back, from_the_future, too_long;
+    long went_back, from_the_future, too_long, listened;
 } one_actor;
 
 static uint64_t draw(uint64_t *random) {
@@ -62,8 +63,12 @@ static void unlock(shared_stage *stage) {
 #endif
 }
 
+/* A refusal by chance says nothing of the state. */
 static void note(one_actor *actor, const es_admission *admission) {
-    actor->saw[admission->generation] |= admission->answer == ES_ADMITTED ? CLOSED_SEEN : OPEN_SEEN;
+    if (admission->answer == ES_ADMITTED)
+        actor->saw[admission->permit.generation] |= CLOSED_SEEN;
+    else if (admission->retry_after_ns > 0)
+        actor->saw[admission->permit.generation] |= OPEN_SEEN;
 }
 
 static void listen(shared_stage *stage) {
@@ -75,23 +80,39 @@ static void listen(shared_stage *stage) {
     }
 }
 
-/* One locked step: at most one closing by time, then one act. */
+static void note_state(shared_stage *stage, const es_breaker_view *view) {
+    if (view->state == ES_CLOSED || view->state == ES_BYPASSED || view->state == ES_HALF_OPEN)
+        stage->was[view->generation] |= CLOSED_SEEN;
+    if (view->state == ES_OPEN || view->state == ES_FORCED_OPEN || view->state == ES_HALF_OPEN)
+        stage->was[view->generation] |= OPEN_SEEN;
+}
+
+static void act_by_hand(es_breaker *breaker, uint64_t choice, int64_t now_ns) {
+    if (choice == 0)
+        es_breaker_reset(breaker, now_ns);
+    else if (choice == 1)
+        es_breaker_force_open(breaker, now_ns + RESET_NS, now_ns);
+    else
+        es_breaker_bypass(breaker, now_ns);
+}
+
+/* One locked step: at most one change by time, then one act. */
 static void change_once(one_actor *actor, int64_t now_ns) {
     shared_stage *stage = actor->stage;
     es_breaker *breaker = stage->breaker;
     es_breaker_view before = es_breaker_look(breaker, now_ns);
-    uint64_t choice = draw(&actor->random) % 16;
-    stage->was[before.generation] |= before.state == ES_OPEN ? OPEN_SEEN : CLOSED_SEEN;
-    if (choice == 0) {
-        es_breaker_reset(breaker, now_ns);
+    uint64_t choice = draw(&actor->random) % 32;
+    note_state(stage, &before);
+    if (choice < 3) {
+        act_by_hand(breaker, choice, now_ns);
     } else {
-        es_admission admission = es_breaker_admit(breaker, now_ns, 0);
+        es_admission admission = es_breaker_admit(breaker, now_ns, draw(&actor->random));
         note(actor, &admission);
-        es_breaker_report(breaker, admission.generation, ES_FAILURE, now_ns);
+        es_breaker_report(breaker, admission.permit, ES_FAILURE, 0, now_ns, 0);
     }
     es_breaker_view after = es_breaker_look(breaker, now_ns);
-    stage->was[after.generation] |= after.state == ES_OPEN ? OPEN_SEEN : CLOSED_SEEN;
-    stage->opened += before.state == ES_CLOSED && after.state == ES_OPEN;
+    note_state(stage, &after);
+    stage->opened += before.state != ES_OPEN && after.state == ES_OPEN;
     listen(stage);
 }
 
@@ -116,17 +137,21 @@ static void *change(void *argument) {
 }
 
 static void ask_once(one_actor *actor, uint64_t *newest) {
-    const es_breaker *breaker = actor->stage->breaker;
+    es_breaker *breaker = actor->stage->breaker;
     es_admission admission = {.answer = ES_ADMITTED};
     int64_t now_ns = atomic_load(&actor->stage->now_ns);
-    if (!es_breaker_is_closed(breaker, &admission.generation))
-        admission = es_breaker_peek(breaker, now_ns, 0);
+    if (!es_breaker_is_closed(breaker, &admission.permit.generation))
+        admission = es_breaker_peek(breaker, now_ns, draw(&actor->random));
     int64_t since_ns = atomic_load(&actor->stage->now_ns) - now_ns;
+    uint64_t generation = admission.permit.generation;
     note(actor, &admission);
-    actor->went_back += admission.generation < *newest;
-    actor->from_the_future += admission.generation > es_breaker_generation(breaker);
+    if (admission.answer == ES_REFUSED)
+        es_breaker_refused(breaker);
+    actor->went_back += generation < *newest;
+    actor->from_the_future += generation > es_breaker_permit(breaker).generation;
     actor->too_long += admission.retry_after_ns > RESET_NS + since_ns;
-    *newest = admission.generation;
+    actor->listened += es_breaker_listens(breaker, admission.permit, ES_SUCCESS) || es_breaker_has_changes(breaker);
+    *newest = generation;
 }
 
 static void *ask(void *argument) {
@@ -154,6 +179,7 @@ static void check(const char *law, long violations) {
 }
 
 static int judge(const shared_stage *stage, const one_actor *actors) {
+    failed = 0;
     long wrong = 0, went_back = 0, from_the_future = 0, too_long = 0;
     for (int i = 0; i < ASKERS + CHANGERS; i++) {
         wrong += mismatches(stage, &actors[i]);
@@ -172,13 +198,14 @@ static int judge(const shared_stage *stage, const one_actor *actors) {
     return failed == 0 ? 0 : 1;
 }
 
-int main(void) {
+static int run(const es_breaker_config *config) {
     static shared_stage shared;
     static one_actor actors[ASKERS + CHANGERS];
     pthread_t threads[ASKERS + CHANGERS];
     const es_allocator allocator = {malloc, free};
-    const es_breaker_config config = {.limits = {.tolerate = 3}, .within_ns = 500, .reset_ns = RESET_NS};
-    if (es_breaker_new(&shared.breaker, &config, 0, &allocator) != ES_OK)
+    memset(&shared, 0, sizeof shared);
+    memset(actors, 0, sizeof actors);
+    if (es_breaker_new(&shared.breaker, config, 0, &allocator) != ES_OK)
         return 1;
     pthread_mutex_init(&shared.lock, NULL);
     shared.changers = CHANGERS;
@@ -194,4 +221,22 @@ int main(void) {
     int result = judge(&shared, actors);
     es_breaker_free(shared.breaker);
     return result;
+}
+
+int main(void) {
+    es_breaker_config config = {
+        .limits = {.tolerate = 3, .min_calls = 1},
+        .within_ns = 500,
+        .slow_ns = ES_FOREVER_NS,
+        .reset_ns = RESET_NS,
+        .reset_factor_ppm = ES_PPM,
+        .reset_max_ns = RESET_NS,
+        .successes = 1,
+        .lease_ns = RESET_NS,
+    };
+    int result = run(&config);
+    config.ramp_ns = RESET_NS;
+    result |= run(&config);
+    config.probes = 2;
+    return result | run(&config);
 }

@@ -82,8 +82,9 @@ defmodule ExternalService.RateLimiter.BasicTest do
     assert slept() == [30, 20]
     assert PlainLimiter.calls() == [:check, :check, :check]
     assert [{@sleep, %{sleep_time: 30}, _}, {@sleep, %{sleep_time: 20}, _}] = Recorder.events()
-    assert log =~ "sleeping for 30 milliseconds"
-    assert log |> String.split("Rate limit exceeded") |> length() == 2
+
+    assert [_, "; sleeping for 30 milliseconds." <> _] =
+             String.split(log, "Rate limit exceeded for service #{inspect(s)}")
   end
 
   test "spends one budget over all sleeps, and refuses what no longer fits it", %{service: s} do
