@@ -56,10 +56,13 @@ defmodule ExternalService.PackagingTest do
   end
 
   describe "compiling" do
-    test "puts the library into the build folder and nothing into the source tree", %{sources: sources} = context do
-      assert {_, 0} = compile(context, [{"MIX_BUILD_PATH", "_build/apart"}])
+    test "puts objects into the build folder, and nothing but the library into the source tree",
+         %{sources: sources} = context do
+      assert {_, 0} = compile(context, [{"MIX_BUILD_PATH", Path.join(sources, "_build/apart")}])
       assert File.exists?(Path.join(sources, "_build/apart/lib/external_service/priv/external_service.so"))
-      assert Path.wildcard(Path.join(sources, "{c_src,lib,priv}/**/*.{o,d,so}")) == []
+      assert Path.wildcard(Path.join(sources, "_build/apart/lib/external_service/obj-*/core/*.o")) != []
+      assert Path.wildcard(Path.join(sources, "{c_src,lib}/**/*.{o,d,so}")) == []
+      assert Path.wildcard(Path.join(sources, "priv/*")) == [Path.join(sources, "priv/external_service.so")]
     end
 
     test "names a C compiler that fails", context do

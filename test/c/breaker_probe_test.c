@@ -122,7 +122,7 @@ static void a_permit_with_a_lease_that_was_never_given_changes_nothing(void **st
     es_permit permit = probe(breaker, DUE);
     es_permit wrong[] = {permit, permit, permit};
     wrong[0].row = 1;
-    wrong[1].row = UINT32_MAX;
+    wrong[1].row = UINT16_MAX;
     wrong[2].serial++;
     for (int i = 0; i < 3; i++) {
         report(breaker, wrong[i], ES_FAILURE, DUE);

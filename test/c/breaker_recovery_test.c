@@ -250,6 +250,20 @@ static void refusals_are_counted_until_the_state_changes(void **state) {
     drop(breaker);
 }
 
+static void ignored_outcomes_are_counted_until_the_state_changes(void **state) {
+    (void)state;
+    es_breaker *breaker = tolerating(0);
+    assert_int_equal(es_breaker_look(breaker, 0).ignored, 0);
+    for (int outcome = 0; outcome < 3; outcome++)
+        es_breaker_ignored(breaker);
+    es_breaker_refused(breaker);
+    assert_int_equal(es_breaker_look(breaker, 0).ignored, 3);
+    assert_int_equal(es_breaker_look(breaker, 0).rejected, 1);
+    melt(breaker, 0);
+    assert_int_equal(es_breaker_look(breaker, 0).ignored, 0);
+    drop(breaker);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_failed_probe_makes_the_open_time_longer_up_to_the_bound),
@@ -265,6 +279,7 @@ int main(void) {
         cmocka_unit_test(a_reset_ends_the_ramp_and_closing_again_does_not),
         cmocka_unit_test(calls_let_through_by_the_ramp_count_and_open_again),
         cmocka_unit_test(refusals_are_counted_until_the_state_changes),
+        cmocka_unit_test(ignored_outcomes_are_counted_until_the_state_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
