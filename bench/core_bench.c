@@ -21,8 +21,9 @@
 #define THREADS_MAX 2
 
 typedef struct {
-    es_breaker *breaker;
-    pthread_mutex_t lock; /* the lock that the breaker asks of its owner  */
+    es_breaker *breaker;  /* counts failures in a window                  */
+    es_breaker *counting; /* counts every call, for a rate                */
+    pthread_mutex_t lock; /* the lock that a breaker asks of its owner    */
     int64_t now_ns;       /* under lock: moves by one with each failure   */
     atomic_int waiting;   /* threads that have not come to the start line */
 } subject;
@@ -33,7 +34,7 @@ typedef struct {
     const char *name;
     body *run;
     int threads;
-    double budget_ns; /* 0 for the baselines */
+    double budget_ns; /* 0 if there is none */
     double seen_ns[REPEATS];
 } row;
 
@@ -58,22 +59,35 @@ static void must(bool holds, const char *what) {
     }
 }
 
+static es_permit admitted(const es_breaker *breaker) {
+    es_permit permit = {0};
+    must(es_breaker_is_closed(breaker, &permit.generation), "the breaker opened");
+    return permit;
+}
+
 /* A success changes nothing in a breaker that counts failures, so its owner needs no lock and makes no report. */
 static void admit_and_succeed(subject *s) {
     for (int i = 0; i < OPERATIONS; i++) {
-        uint64_t generation;
-        must(es_breaker_is_closed(s->breaker, &generation), "the breaker opened");
+        es_permit permit = admitted(s->breaker);
+        must(!es_breaker_listens(s->breaker, permit, ES_SUCCESS), "the success counts");
     }
 }
 
+static void report(subject *s, es_breaker *breaker, es_permit permit, es_outcome outcome) {
+    pthread_mutex_lock(&s->lock);
+    es_breaker_report(breaker, permit, outcome, 1, ++s->now_ns, 0);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void admit_and_fail(subject *s) {
-    for (int i = 0; i < OPERATIONS; i++) {
-        es_permit permit = {.probe = false};
-        must(es_breaker_is_closed(s->breaker, &permit.generation), "the breaker opened");
-        pthread_mutex_lock(&s->lock);
-        es_breaker_report(s->breaker, permit, ES_FAILURE, 0, ++s->now_ns, 0);
-        pthread_mutex_unlock(&s->lock);
-    }
+    for (int i = 0; i < OPERATIONS; i++)
+        report(s, s->breaker, admitted(s->breaker), ES_FAILURE);
+    report(s, s->breaker, admitted(s->breaker), ES_SUCCESS); /* ends the streak */
+}
+
+static void admit_and_count(subject *s) {
+    for (int i = 0; i < OPERATIONS; i++)
+        report(s, s->counting, admitted(s->counting), ES_SUCCESS);
 }
 
 static double now_ns(void) {
@@ -129,18 +143,18 @@ static void show(row *r, const double mutex_ns[THREADS_MAX]) {
     printf("\n");
 }
 
-/* The clock moves by one with each failure, so at most WITHIN failures are in the window, and it never opens. */
-static es_breaker *never_opening(void) {
+/* The clock moves by one with each report, so at most WITHIN failures are in the window, and it never opens. */
+static es_breaker *never_opening(es_tally_config tally) {
     static const es_allocator allocator = {malloc, free};
     enum { WITHIN = 1000 };
     es_breaker_config config = {
-        .limits = {.tolerate = WITHIN, .min_calls = 1},
+        .limits = {.tolerate = WITHIN, .failure_rate_ppm = tally.span_ns > 0 ? ES_PPM : 0, .min_calls = 1},
         .within_ns = WITHIN,
+        .tally = tally,
         .slow_ns = ES_FOREVER_NS,
         .reset_ns = ES_MS_NS,
         .reset_factor_ppm = ES_PPM,
         .reset_max_ns = ES_FOREVER_NS,
-        .successes = 1,
         .lease_ns = ES_MS_NS,
     };
     es_breaker *breaker;
@@ -156,9 +170,15 @@ int main(void) {
         {.name = "admit + success", .run = admit_and_succeed, .threads = 2, .budget_ns = 10},
         {.name = "admit + failure", .run = admit_and_fail, .threads = 1, .budget_ns = 20},
         {.name = "admit + failure", .run = admit_and_fail, .threads = 2, .budget_ns = 80},
+        {.name = "admit + counted", .run = admit_and_count, .threads = 1},
+        {.name = "admit + counted", .run = admit_and_count, .threads = 2},
     };
     size_t count = sizeof rows / sizeof rows[0];
-    subject s = {.breaker = never_opening(), .lock = PTHREAD_MUTEX_INITIALIZER};
+    subject s = {
+        .breaker = never_opening((es_tally_config){0, 0}),
+        .counting = never_opening((es_tally_config){.span_ns = 1000}),
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+    };
     for (int i = 0; i < REPEATS; i++) {
         for (size_t j = 0; j < count; j++)
             rows[j].seen_ns[i] = measure(&s, &rows[j]);
@@ -168,5 +188,6 @@ int main(void) {
     for (size_t j = 0; j < count; j++)
         show(&rows[j], mutex_ns);
     es_breaker_free(s.breaker);
+    es_breaker_free(s.counting);
     return 0;
 }

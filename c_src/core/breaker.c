@@ -179,7 +179,7 @@ es_admission es_breaker_admit(es_breaker *breaker, int64_t now_ns, uint64_t rand
         follow_probes(breaker);
         admission.answer = ES_ADMITTED;
         admission.permit.probe = true;
-        admission.permit.row = lease.row;
+        admission.permit.row = (uint16_t)lease.row;
         admission.permit.serial = lease.serial;
     }
     return admission;

@@ -58,11 +58,12 @@ typedef enum {
     ES_DUE       /* only es_breaker_admit, under the lock, can tell                                  */
 } es_answer;
 
-/* The right to make one call. A value: reporting with it twice, or late, changes nothing. */
+/* The right to make one call. A value: reporting with it twice, or late, changes nothing. It fits two registers. */
 typedef struct {
     uint64_t generation;
-    bool probe;           /* a probe reports every outcome and is handed back by ES_IGNORE */
-    uint32_t row, serial; /* of a probe: its lease                                        */
+    uint32_t serial; /* of a probe: with `row`, its lease                             */
+    uint16_t row;    /* below the configured number of probes                         */
+    bool probe;      /* a probe reports every outcome and is handed back by ES_IGNORE */
 } es_permit;
 
 typedef struct {

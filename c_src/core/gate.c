@@ -127,7 +127,6 @@ void es_gate_start(es_gate *gate, es_state state, int64_t until_ns) {
 }
 
 void es_gate_ramp_up(es_gate *gate, int64_t at_ns) {
-    write_time(&gate->until_ns, INT64_MIN);
     write_time(&gate->ramp_until_ns, es_add_ns(at_ns, gate->ramp_ns));
     start(gate, fault_flag(gate) | (gate->ramp_ns > 0 ? RAMP_FLAG : 0));
 }

@@ -44,12 +44,10 @@ void es_tally_init(es_tally *tally, const es_tally_config *config) {
 
 /* Where a ring begins does not matter, and the buckets stay in step with the clock. */
 void es_tally_clear(es_tally *tally) {
-    if (tally->width_ns > 0) {
+    if (tally->width_ns > 0)
         memset(tally->buckets, 0, sizeof tally->buckets);
-    } else {
+    else
         tally->counts = (es_tally_counts){0, 0, 0};
-        tally->next = 0;
-    }
 }
 
 /* a + b, held at UINT32_MAX. */

@@ -163,15 +163,19 @@ static ERL_NIF_TERM make_permit(ErlNifEnv *env, const es_permit *permit) {
 
 static bool get_permit(ErlNifEnv *env, ERL_NIF_TERM term, const es_fuse *fuse, es_permit *permit) {
     const ERL_NIF_TERM *field;
+    uint32_t row;
     int arity;
     *permit = (es_permit){.probe = false};
     if (es_get_count(env, term, &permit->generation)) {
         return true;
     }
+    if (!enif_get_tuple(env, term, &arity, &field) || arity != 3 || !es_get_count(env, field[0], &permit->generation) ||
+        !es_get_u32(env, field[1], &row) || row >= fuse->rows || !es_get_u32(env, field[2], &permit->serial)) {
+        return false;
+    }
     permit->probe = true;
-    return enif_get_tuple(env, term, &arity, &field) && arity == 3 &&
-           es_get_count(env, field[0], &permit->generation) && es_get_u32(env, field[1], &permit->row) &&
-           permit->row < fuse->rows && es_get_u32(env, field[2], &permit->serial);
+    permit->row = (uint16_t)row; /* rows are at most ES_PROBES_MAX */
+    return true;
 }
 
 static bool same_permit(const es_permit *a, const es_permit *b) {

@@ -82,6 +82,7 @@ static es_answer expected_answer(const pair *p, uint64_t word, es_answer actual)
 static void compare_admissions(pair *p) {
     uint64_t word = next_random(&p->random);
     es_admission peek = es_breaker_peek(p->breaker, p->now, word);
+    assert_int_equal(peek.answer == ES_DUE, slow_is_due(&p->slow, p->now));
     es_admission admission = es_breaker_admit(p->breaker, p->now, word);
     slow_pass_time(&p->slow, p->now);
     assert_int_equal(admission.answer, expected_answer(p, word, admission.answer));
@@ -106,10 +107,9 @@ static void compare_refusals(pair *p) {
     p->slow.rejected++;
 }
 
-/* For how long an open breaker refuses from its last change on. */
-static int64_t drawn_ns(es_breaker *breaker) {
-    es_breaker_view view = es_breaker_look(breaker, INT64_MIN / 2);
-    return INT64_MIN / 2 + view.retry_after_ns - view.changed_at_ns;
+/* Until when an open breaker refuses, seen without letting time pass. */
+static int64_t until_ns(const es_breaker *breaker) {
+    return INT64_MIN / 2 + es_breaker_peek(breaker, INT64_MIN / 2, 0).retry_after_ns;
 }
 
 static void compare_reports(pair *p, es_permit permit) {
@@ -117,7 +117,7 @@ static void compare_reports(pair *p, es_permit permit) {
     int64_t duration = pick(p, 0, 12);
     assert_int_equal(es_breaker_listens(p->breaker, permit, outcome), slow_listens(&p->slow, permit, outcome));
     es_breaker_report(p->breaker, permit, outcome, duration, p->now, next_random(&p->random));
-    slow_report(&p->slow, permit, outcome, duration, p->now, drawn_ns(p->breaker));
+    slow_report(&p->slow, permit, outcome, duration, p->now, until_ns(p->breaker));
 }
 
 static void compare_hands(pair *p) {

@@ -143,10 +143,11 @@ static void a_spread_without_a_share_is_the_time_itself(void **state) {
     assert_int_equal(es_spread_ns(0, ES_PPM, ES_FOREVER_NS, 12345), 0);
 }
 
-/* The ends of the band, which the words 0 and its width draw. */
+/* The ends of the band: the words 0 and its width draw them, and with the next word it begins again. */
 static void assert_band(int64_t time_ns, uint32_t ppm, int64_t most_ns, int64_t low, int64_t high) {
     assert_int_equal(es_spread_ns(time_ns, ppm, most_ns, 0), high);
     assert_int_equal(es_spread_ns(time_ns, ppm, most_ns, (uint64_t)(high - low)), low);
+    assert_int_equal(es_spread_ns(time_ns, ppm, most_ns, (uint64_t)(high - low) + 1), high);
 }
 
 static void a_spread_moves_down_below_the_most(void **state) {

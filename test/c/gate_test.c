@@ -120,6 +120,15 @@ static void faults_are_injected_while_closed_and_keep_off_the_fast_path(void **s
     assert_share(&gate, 0, 75);
 }
 
+static void the_smallest_share_of_faults_keeps_off_the_fast_path_too(void **state) {
+    (void)state;
+    es_gate gate;
+    init(&gate, 0, 1);
+    assert_closed(&gate, false);
+    assert_int_equal(es_gate_peek(&gate, 0, ES_PPM).answer, ES_REFUSED);
+    assert_int_equal(es_gate_peek(&gate, 0, ES_PPM + 1).answer, ES_ADMITTED);
+}
+
 static void a_ramp_admits_a_tenth_and_then_its_share_of_time(void **state) {
     (void)state;
     es_gate gate;
@@ -158,6 +167,7 @@ static void the_shortest_ramp_still_admits_its_share(void **state) {
     es_gate gate;
     init(&gate, 1, 0);
     es_gate_ramp_up(&gate, 0);
+    assert_closed(&gate, false);
     assert_int_equal(admitted_of_calls(&gate, 0), CALLS);
     init(&gate, 10, 0);
     es_gate_ramp_up(&gate, 0);
@@ -240,6 +250,7 @@ int main(void) {
         cmocka_unit_test(what_is_held_back_for_ever_is_never_due),
         cmocka_unit_test(a_bypass_admits_all_whatever_the_time_and_the_faults),
         cmocka_unit_test(faults_are_injected_while_closed_and_keep_off_the_fast_path),
+        cmocka_unit_test(the_smallest_share_of_faults_keeps_off_the_fast_path_too),
         cmocka_unit_test(a_ramp_admits_a_tenth_and_then_its_share_of_time),
         cmocka_unit_test(a_call_that_the_ramp_lets_through_is_let_through_from_then_on),
         cmocka_unit_test(the_shortest_ramp_still_admits_its_share),

@@ -197,6 +197,18 @@ static void clearing_forgets_everything(void **state) {
     free(outcomes);
 }
 
+static void each_failure_tolerated_costs_eight_bytes_and_each_call_counted_one(void **state) {
+    (void)state;
+    es_outcomes_config config = counting();
+    size_t before = es_outcomes_bytes(&config);
+    config.limits.tolerate += 1000;
+    assert_int_equal(es_outcomes_bytes(&config), before + 8 * 1000);
+    config.tally = (es_tally_config){.calls = 8};
+    before = es_outcomes_bytes(&config);
+    config.tally.calls += 8000;
+    assert_int_equal(es_outcomes_bytes(&config), before + 8000);
+}
+
 static void a_field_out_of_range_is_no_configuration(void **state) {
     (void)state;
     es_outcomes_config wrong[11];
@@ -235,6 +247,7 @@ int main(void) {
         cmocka_unit_test(a_success_ends_the_row),
         cmocka_unit_test(successes_count_where_calls_are_counted_or_a_row_is_to_end),
         cmocka_unit_test(clearing_forgets_everything),
+        cmocka_unit_test(each_failure_tolerated_costs_eight_bytes_and_each_call_counted_one),
         cmocka_unit_test(a_field_out_of_range_is_no_configuration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

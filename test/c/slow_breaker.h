@@ -139,6 +139,15 @@ static inline int64_t slow_retry_after(const slow_breaker *slow, int64_t now) {
     return end == ES_FOREVER_NS ? ES_FOREVER_NS : end <= now ? 0 : end - now;
 }
 
+/* Has time something to change, or may a probe go? */
+static inline bool slow_is_due(const slow_breaker *slow, int64_t now) {
+    if (slow->state == ES_HALF_OPEN)
+        return slow_wants_probe(slow) || now - slow_oldest_taken(slow) >= slow->config.lease_ns;
+    if (slow->state == ES_OPEN || slow->state == ES_FORCED_OPEN)
+        return slow->until != ES_FOREVER_NS && now >= slow->until;
+    return slow->ramps && now >= slow->ramp_until;
+}
+
 static inline void slow_take_probe(slow_breaker *slow, es_permit permit, int64_t now) {
     for (int i = 0; i < slow->probes; i++)
         if (slow->probe[i].out)
@@ -185,22 +194,22 @@ static inline const es_trip *slow_rule(const slow_breaker *slow, int64_t now) {
     return NULL;
 }
 
-/* `drawn`: for how long, as the draw has it. */
-static inline void slow_open(slow_breaker *slow, const es_trip *rule, int64_t now, int64_t drawn) {
+/* `until`: as the draw has it. */
+static inline void slow_open(slow_breaker *slow, const es_trip *rule, int64_t now, int64_t until) {
     int64_t spread = slow->open_ns * slow->config.reset_jitter_ppm / 1000000;
     int64_t high = slow->open_ns + spread, low = slow->open_ns - spread;
     if (high > slow->config.reset_max_ns) {
         low -= high - slow->config.reset_max_ns;
         high = slow->config.reset_max_ns;
     }
-    assert_in_range(drawn, low > 0 ? low : 0, high);
     slow_change(slow, ES_OPEN, now);
+    assert_in_range(until - slow->changed_at, low > 0 ? low : 0, high);
     slow->rule = rule;
-    slow->until = slow->changed_at + drawn;
+    slow->until = until;
 }
 
 static inline void slow_report_probe(slow_breaker *slow, es_permit permit, es_outcome outcome, int64_t duration,
-                                     int64_t now, int64_t drawn) {
+                                     int64_t now, int64_t until) {
     for (int i = 0; i < slow->probes; i++) {
         slow_probe *probe = &slow->probe[i];
         if (!probe->out || probe->permit.row != permit.row || probe->permit.serial != permit.serial)
@@ -214,7 +223,7 @@ static inline void slow_report_probe(slow_breaker *slow, es_permit permit, es_ou
             slow->open_ns = slow->open_ns * slow->config.reset_factor_ppm / 1000000;
             if (slow->open_ns > slow->config.reset_max_ns)
                 slow->open_ns = slow->config.reset_max_ns;
-            slow_open(slow, NULL, now, drawn);
+            slow_open(slow, NULL, now, until);
         } else if (slow->succeeded == slow->config.successes) {
             slow_close_by_itself(slow, now);
         }
@@ -223,17 +232,17 @@ static inline void slow_report_probe(slow_breaker *slow, es_permit permit, es_ou
 }
 
 static inline void slow_report(slow_breaker *slow, es_permit permit, es_outcome outcome, int64_t duration, int64_t now,
-                               int64_t drawn) {
+                               int64_t until) {
     if (!slow_listens(slow, permit, outcome))
         return;
     slow_pass_time(slow, now);
     if (permit.probe) {
-        slow_report_probe(slow, permit, outcome, duration, now, drawn);
+        slow_report_probe(slow, permit, outcome, duration, now, until);
     } else if (slow->state == ES_CLOSED || slow->state == ES_BYPASSED) {
         slow_count(slow, outcome == ES_FAILURE, duration, now);
         const es_trip *rule = slow_rule(slow, now);
         if (rule != NULL && slow->state == ES_CLOSED)
-            slow_open(slow, rule, now, drawn);
+            slow_open(slow, rule, now, until);
     }
 }
 

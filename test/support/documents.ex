@@ -16,3 +16,8 @@ defmodule ExternalService.Documents.Readme do
   @external_resource "README.md"
   @moduledoc ExternalService.Documents.examples("README.md")
 end
+
+defmodule ExternalService.Documents.CircuitBreakers do
+  @external_resource "guides/circuit-breakers.md"
+  @moduledoc ExternalService.Documents.examples("guides/circuit-breakers.md")
+end
