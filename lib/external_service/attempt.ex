@@ -17,6 +17,9 @@ defmodule ExternalService.Attempt do
 
   @doc "Returns the outcome, and how many nanoseconds the function took; 0 where the breaker does not ask."
   @spec run(Service.t(), (() -> term())) :: {outcome(), non_neg_integer()}
+  def run(%{rate_limit: nil, concurrency: nil, watch: watch, retry: retry, name: name}, fun) when watch != :durations,
+    do: {perform(retry, name, fun), 0}
+
   def run(%{rate_limit: nil} = service, fun), do: counted(service, fun)
 
   # A call that the concurrency limit refuses gives back what it took from the rate limit.
@@ -49,18 +52,18 @@ defmodule ExternalService.Attempt do
     end
   end
 
-  defp timed(%{watch: :durations, clock: clock} = service, fun) do
+  defp timed(%{watch: :durations, clock: clock, retry: retry, name: name}, fun) do
     started = Native.clock_now(clock)
-    outcome = perform(service, fun)
+    outcome = perform(retry, name, fun)
     {outcome, Native.clock_now(clock) - started}
   end
 
-  defp timed(service, fun), do: {perform(service, fun), 0}
+  defp timed(%{retry: retry, name: name}, fun), do: {perform(retry, name, fun), 0}
 
   # Without exceptions to retry there is nothing to catch: what the function raises passes as it is.
-  defp perform(%{retry: %{retry_exceptions: []} = retry, name: name}, fun), do: Retry.classify(fun.(), retry, name)
+  defp perform(%{retry_exceptions: []} = retry, name, fun), do: Retry.classify(fun.(), retry, name)
 
-  defp perform(%{retry: retry, name: name}, fun) do
+  defp perform(retry, name, fun) do
     fun.()
   catch
     :error, reason ->

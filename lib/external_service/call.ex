@@ -85,7 +85,7 @@ defmodule ExternalService.Call do
   @spec attempt(Service.t(), (() -> term()), progress()) :: outcome()
   defp attempt(service, fun, progress) do
     case Installed.enter(service) do
-      {:ok, permit} -> service |> watched(fun, permit) |> conclude(service, fun, progress, permit)
+      {:ok, permit} -> service |> perform(fun, permit) |> conclude(service, fun, progress, permit)
       {:open, retry_after} -> refuse(service.name, retry_after)
     end
   end
@@ -99,9 +99,9 @@ defmodule ExternalService.Call do
   # tuple, is always reported.
   defguardp is_unwatched(service, permit) when service.watch == :failures and not is_tuple(permit)
 
-  defp watched(service, fun, permit) when is_unwatched(service, permit), do: Attempt.run(service, fun)
+  defp perform(service, fun, permit) when is_unwatched(service, permit), do: Attempt.run(service, fun)
 
-  defp watched(service, fun, permit) do
+  defp perform(service, fun, permit) do
     Attempt.run(service, fun)
   catch
     kind, reason ->

@@ -147,7 +147,7 @@ defmodule ExternalService.CircuitBreaker do
   defp admit_to(%Service{name: name} = service) do
     case Installed.enter(service) do
       {:ok, permit} ->
-        {:ok, %Permit{service: service, permit: permit}}
+        {:ok, Permit.new(service, permit)}
 
       {:open, retry_after} ->
         Telemetry.blown(name)
@@ -161,9 +161,12 @@ defmodule ExternalService.CircuitBreaker do
   `:ignore` says nothing about the service. Reporting again, late, or after the breaker has changed does nothing.
   """
   @spec report(Permit.t(), outcome(), non_neg_integer()) :: :ok
-  def report(%Permit{service: service, permit: permit}, outcome, duration \\ 0)
-      when outcome in [:success, :failure, :ignore] and is_integer(duration) and duration >= 0,
-      do: Installed.settle(service, permit, outcome, duration * 1_000_000)
+  def report(%Permit{service: service} = permit, outcome, duration \\ 0)
+      when outcome in [:success, :failure, :ignore] and is_integer(duration) and duration >= 0 do
+    if Permit.first_report?(permit),
+      do: Installed.settle(service, permit.permit, outcome, duration * 1_000_000),
+      else: :ok
+  end
 
   @doc """
   Counts a failure of the service that was seen outside of a call.

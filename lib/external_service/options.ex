@@ -68,8 +68,8 @@ defmodule ExternalService.Options do
       type: {:or, [@positive_ms, {:in, [:auto]}]},
       default: :auto,
       doc:
-        "Milliseconds a failure counts for `:tolerate`. `:auto`: twice what calls that all fail need to get there, at " <>
-          "least 10 seconds."
+        "Milliseconds a failure counts for `:tolerate`. `:auto`: twice what whole calls that all fail need to get " <>
+          "there, at least 10 seconds."
     ],
     failure_rate: [
       type: @share,
@@ -116,7 +116,9 @@ defmodule ExternalService.Options do
     ],
     ramp_up: [
       type: @positive_ms,
-      doc: "Milliseconds, after closing by itself, in which the share of calls let through grows from a tenth to all."
+      doc:
+        "Milliseconds, after closing by itself, in which the share of calls let through grows from a tenth to all. " <>
+          "Those it refuses may try again at once: their `retry_after` is 0."
     ],
     melt: [
       type: {:in, [:per_attempt, :per_call]},

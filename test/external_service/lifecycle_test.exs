@@ -477,6 +477,20 @@ defmodule ExternalService.LifecycleTest do
       assert [{:backend, :reset}, {:limiter, :reset}] = for({_, :reset} = message <- messages, do: message)
     end
 
+    # In a VM of its own, where no module is loaded before it is used.
+    test "may be the first thing that is done with backends of others" do
+      script = """
+      alias ExternalService.{PlainLimiter, StandIn}
+      limit = [limit: 1, per: 1, backend: PlainLimiter.backend()]
+      :ok = ExternalService.start(:fresh, circuit_breaker: [backend: StandIn.backend()], rate_limit: limit)
+      IO.inspect(ExternalService.reset_all(:fresh))
+      """
+
+      ebin = Application.app_dir(:external_service, "ebin")
+      {output, 0} = System.cmd(System.find_executable("elixir"), ["-pa", ebin, "-e", script], stderr_to_stdout: true)
+      assert output |> String.trim() |> String.split("\n") |> List.last() == ":ok", output
+    end
+
     test "stops at the first that can not be reset", %{service: s} do
       ExternalService.start(s,
         circuit_breaker: [backend: {Unresettable, report_to: self()}],

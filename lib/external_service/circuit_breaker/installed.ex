@@ -92,7 +92,7 @@ defmodule ExternalService.CircuitBreaker.Installed do
   end
 
   defp apply_to(backend, function, arguments) do
-    if function_exported?(backend, function, length(arguments)),
+    if Code.ensure_loaded?(backend) and function_exported?(backend, function, length(arguments)),
       do: apply(backend, function, arguments),
       else: {:error, :not_found}
   end
