@@ -10,8 +10,9 @@ defmodule ExternalService.Native.BreakerModelTest do
   alias :proper_types, as: Gen
   alias ExternalService.{BreakerModel, Native}
 
-  # About 40 commands each.
-  @sequences max(2_500, String.to_integer(System.get_env("SEQUENCES", "0")) |> div(40))
+  # About ten commands each, of which there are to be a hundred thousand.
+  @sequences max(11_000, String.to_integer(System.get_env("SEQUENCES", "0")))
+  @commands 100_000
 
   @off %{
     tolerate: :infinity,
@@ -167,10 +168,15 @@ defmodule ExternalService.Native.BreakerModelTest do
   @tag :property
   @tag timeout: :infinity
   test "any sequence of events leaves the breaker as the plain rules say" do
+    ran = :counters.new(1, [])
+
     check(commands(), @sequences, fn commands ->
+      :counters.add(ran, 1, length(commands) - 1)
       {_history, _model, result} = run(commands)
       result == :ok
     end)
+
+    assert :counters.get(ran, 1) >= @commands
   end
 
   @tag :property

@@ -126,6 +126,31 @@ defmodule ExternalService.CircuitBreaker.HalfOpenTest do
     pid
   end
 
+  describe "two probes that come back well at once" do
+    test "close the breaker once", %{service: s} do
+      half_open(s, [], half_open: [probes: 2, successes: 1])
+      Recorder.attach(s, @changes)
+      permits = for _ <- 1..2, do: s |> CircuitBreaker.admit() |> elem(1)
+      together(2, fn n -> CircuitBreaker.report(Enum.at(permits, n - 1), :success) end)
+      assert Recorder.names() == [@closed]
+      assert ExternalService.state(s) == :closed
+    end
+  end
+
+  describe "a window of time that has passed" do
+    test "leaves too few calls for a rate, and successes count in the next one", %{service: s} do
+      rate = [failure_rate: 0.5, min_calls: 5, window: {:time, 5_000}]
+      clock = start_on_clock(s, circuit_breaker: rate)
+      for _ <- 1..4, do: fail(s)
+      VirtualClock.advance(clock, 5_000)
+      for _ <- 1..4, do: fail(s)
+      assert %{state: :closed, calls: 4, failures: 4} = ExternalService.counts(s)
+      VirtualClock.advance(clock, 5_000)
+      for _ <- 1..8, do: fine(s)
+      assert %{state: :closed, calls: 8, failures: 0, slow: 0, rate: +0.0} = ExternalService.counts(s)
+    end
+  end
+
   describe "the events" do
     test "of a rate breaker have the counts of the moment, also of the probe that failed", %{service: s} do
       clock = start_on_clock(s, circuit_breaker: [failure_rate: 0.5, min_calls: 5, reset: 10_000, half_open: true])
