@@ -223,19 +223,21 @@ defmodule ExternalService.Native do
     end
   end
 
-  @spec not_loaded() :: no_return()
+  # `nif_error` and not `raise`: compilers and Dialyzer know that what calls it is replaced, and do return.
   defp not_loaded do
     {path, reason} = :persistent_term.get({__MODULE__, :not_loaded}, {path(), :not_loaded})
 
-    raise """
-    the native library of :external_service is not loaded: #{path}.so
-    (architecture #{:erlang.system_info(:system_architecture)}, OTP #{System.otp_release()}, \
-    NIF version #{:erlang.system_info(:nif_version)}; reason: #{describe(reason)})
+    :erlang.nif_error(
+      RuntimeError.exception("""
+      the native library of :external_service is not loaded: #{path}.so
+      (architecture #{:erlang.system_info(:system_architecture)}, OTP #{System.otp_release()}, \
+      NIF version #{:erlang.system_info(:nif_version)}; reason: #{describe(reason)})
 
-    Build it with `mix deps.compile external_service --force`, or `mix compile --force` in its own folder, using the
-    OTP release that will run it. A C compiler, make and the Erlang headers are needed: on Debian and Ubuntu
-    `apt-get install build-essential erlang-dev`.
-    """
+      Build it with `mix deps.compile external_service --force`, or `mix compile --force` in its own folder, using the
+      OTP release that will run it. A C compiler, make and the Erlang headers are needed: on Debian and Ubuntu
+      `apt-get install build-essential erlang-dev`.
+      """)
+    )
   end
 
   defp describe({kind, text}) when is_list(text), do: "#{kind}, #{text}"
