@@ -13,7 +13,7 @@ defmodule Demo.Weather do
     circuit_breaker: [tolerate: 80, within: 1_000, reset: Demo.Pace.ms(1_000)],
     retry: [base: 10, max_attempts: @max_attempts, jitter: true]
 
-  @http_options [connect_timeout: 200, timeout: 500, autoredirect: false]
+  @http_options [connect_timeout: 200, timeout: 500, autoredirect: false, ssl: []]
 
   @doc """
   Asks the service at `url` for today's weather. Runs `on_attempt` before each attempt, so that the demo can count them.
