@@ -176,7 +176,7 @@ defmodule ExternalService do
 
     * `:calls`, `:successes`, `:failures`, `:slow` and `:rate` (the share that failed) inside `:window`. Without a rule that
       needs them calls are not counted: then `:failures` are those inside `:within`, and the others are `nil`
-    * `:consecutive` - failures since the last success
+    * `:consecutive` - failures since the last success; `nil` where no rule has successes reported
     * `:rejected`, `:ignored` - calls refused, and reported with `:ignore`, since the last change of state
     * `:state`, `:changed_at` - the state, and since when, in milliseconds since 1970 or of the virtual clock
     * `:retry_after` - milliseconds until calls may be let through again, 0 if they are, or `:infinity`

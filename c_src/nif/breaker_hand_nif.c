@@ -36,9 +36,15 @@ static void discard_changes(es_fuse *fuse) {
     }
 }
 
-/* Nobody hears of it: its place has been taken. What calls report to it changes nothing any more. */
+/* Nobody hears of it any more: its place has been taken. Who still holds it finds it forced open for good if it was,
+ * and else lets through whatever comes. */
 static void retire(es_fuse *fuse, int64_t now_ns) {
-    es_breaker_reset(fuse->core, now_ns);
+    if (es_breaker_look(fuse->core, now_ns).state == ES_FORCED_OPEN) {
+        es_breaker_force_open(fuse->core, ES_FOREVER_NS, now_ns);
+    } else {
+        es_breaker_reset(fuse->core, now_ns);
+        es_breaker_bypass(fuse->core, now_ns);
+    }
     discard_changes(fuse);
 }
 
@@ -47,18 +53,24 @@ ES_NIF(breaker_retire) {
     return es_fuse_locked(env, argv[0], retire);
 }
 
-/* Under the lock: puts a note, or none, in the place of the one it has, and gives that one back to be freed. */
+/* Under the lock: puts a note in the place of the oldest, and gives that one back to be freed. */
 static ErlNifEnv *replace_note(es_fuse *fuse, ErlNifEnv *note_env, ERL_NIF_TERM note) {
-    ErlNifEnv *old = fuse->note_env;
-    fuse->note_env = note_env;
-    fuse->note = note;
-    fuse->note_generation = es_breaker_permit(fuse->core).generation;
+    es_note *place = &fuse->notes[fuse->next_note];
+    ErlNifEnv *old = place->env;
+    *place = (es_note){note_env, note, es_breaker_permit(fuse->core).generation};
+    fuse->next_note = (fuse->next_note + 1) % ES_NOTES;
     return old;
 }
 
 ERL_NIF_TERM es_fuse_note(ErlNifEnv *env, const es_priv *priv, const es_fuse *fuse, uint64_t generation) {
-    bool noted = fuse->note_env != NULL && fuse->note_generation == generation;
-    return noted ? enif_make_copy(env, fuse->note) : priv->atom.nil;
+    /* Newest first: forcing open what is forced open gives the same state another reason. */
+    for (unsigned back = 1; back <= ES_NOTES; back++) {
+        const es_note *note = &fuse->notes[(fuse->next_note + ES_NOTES - back) % ES_NOTES];
+        if (note->env != NULL && note->generation == generation) {
+            return enif_make_copy(env, note->term);
+        }
+    }
+    return priv->atom.nil;
 }
 
 ES_NIF(breaker_open) {

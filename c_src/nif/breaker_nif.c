@@ -11,8 +11,10 @@ static void destroy(ErlNifEnv *env, void *object) {
     es_fuse *fuse = object;
     es_breaker_free(fuse->core);
     enif_free(fuse->watches);
-    if (fuse->note_env != NULL) {
-        enif_free_env(fuse->note_env);
+    for (unsigned i = 0; i < ES_NOTES; i++) {
+        if (fuse->notes[i].env != NULL) {
+            enif_free_env(fuse->notes[i].env);
+        }
     }
     if (fuse->clock != NULL) {
         enif_release_resource(fuse->clock);

@@ -13,6 +13,16 @@ typedef struct {
     ErlNifMonitor monitor;
 } es_watch;
 
+/* The reason that was given for a state set by hand. As many are kept as there can be changes that were not told yet,
+ * and the one of the state there is. */
+#define ES_NOTES 5
+
+typedef struct {
+    ErlNifEnv *env; /* NULL for none */
+    ERL_NIF_TERM term;
+    uint64_t generation; /* the state it belongs to */
+} es_note;
+
 /* The handle owns the lock that the core asks for; everything below `lock` is under it. */
 typedef struct {
     es_breaker *core; /* NULL while the handle is being made         */
@@ -22,9 +32,8 @@ typedef struct {
     es_watch *watches; /* NULL without probes                              */
     bool announcing;   /* `announcer` is telling listeners of the changes it took */
     ErlNifPid announcer;
-    ErlNifEnv *note_env; /* what was given as the reason of the last state forced by hand, NULL for none */
-    ERL_NIF_TERM note;
-    uint64_t note_generation; /* the state it belongs to */
+    es_note notes[ES_NOTES];
+    unsigned next_note; /* the place of the oldest */
 } es_fuse;
 
 bool es_get_fuse(ErlNifEnv *env, ERL_NIF_TERM term, es_fuse **fuse);

@@ -49,6 +49,9 @@ defmodule ExternalService.CircuitBreaker do
   alias ExternalService.CircuitBreaker.{Installed, Permit}
   alias ExternalService.{CircuitBreakerOpen, Service, ServiceNotStarted, Telemetry}
 
+  # What the core's clock can count, in nanoseconds.
+  @longest 0x7FFF_FFFF_FFFF_FFFF
+
   @type service :: ExternalService.service()
 
   @typedoc "What `c:install/2` returned; handed to every other callback."
@@ -164,7 +167,7 @@ defmodule ExternalService.CircuitBreaker do
   def report(%Permit{service: service} = permit, outcome, duration \\ 0)
       when outcome in [:success, :failure, :ignore] and is_integer(duration) and duration >= 0 do
     if Permit.first_report?(permit),
-      do: Installed.settle(service, permit.permit, outcome, duration * 1_000_000),
+      do: Installed.settle(service, permit.permit, outcome, min(duration * 1_000_000, @longest)),
       else: :ok
   end
 

@@ -13,7 +13,7 @@ defmodule ExternalService.Counts do
 
       view
       |> Map.get(:counts, %{window_failures: 0, calls: 0, failures: 0, slow: 0, consecutive: 0})
-      |> told(rates?)
+      |> told(rates?, service.watch)
       |> Map.merge(%{
         state: view.state,
         ignored: Map.get(view, :ignored, 0),
@@ -29,7 +29,7 @@ defmodule ExternalService.Counts do
   end
 
   # Calls are counted only where a rate is asked for; failures always.
-  defp told(counts, true) do
+  defp told(counts, true, _watch) do
     %{
       calls: counts.calls,
       successes: counts.calls - counts.failures,
@@ -40,14 +40,16 @@ defmodule ExternalService.Counts do
     }
   end
 
-  defp told(counts, false) do
+  # A streak is one only where successes are heard of, too.
+  defp told(counts, false, watch) do
     %{
       calls: nil,
       successes: nil,
-      failures: counts.window_failures,
+      failures:
+        if(watch == :failures, do: counts.window_failures, else: max(counts.window_failures, counts.consecutive)),
       slow: nil,
       rate: nil,
-      consecutive: counts.consecutive
+      consecutive: if(watch == :failures, do: nil, else: counts.consecutive)
     }
   end
 

@@ -59,7 +59,7 @@ defmodule ExternalService.Lifecycle do
   # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
   defp replace(name, options, kept) do
     retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
-    breaker = Settings.resolve(name, options, RetryOptions.schedule(retry))
+    breaker = name |> Settings.resolve(options, RetryOptions.schedule(retry)) |> keep(options, kept)
     Retry.check_melt!(name, breaker[:melt], retry)
     old = Service.get(name)
     service = build(name, options, retry, breaker, kept || %Service{})
@@ -91,8 +91,20 @@ defmodule ExternalService.Lifecycle do
     }
   end
 
-  defp breaker(_name, options, %Service{breaker_options: options, breaker: breaker}), do: breaker
-  defp breaker(name, options, _kept), do: Installed.install(name, options)
+  defp breaker(name, settings, %Service{breaker_options: old, breaker: breaker}) do
+    if old != nil and Keyword.delete(old, :melt) == Keyword.delete(settings, :melt),
+      do: breaker,
+      else: Installed.install(name, settings)
+  end
+
+  # What a breaker is made of does not change with how retries go or what melts: a window that was sized by itself stays.
+  defp keep(settings, options, %Service{breaker_options: old, options: given}) when old != nil do
+    same? = Keyword.drop(settings, [:melt, :within]) == Keyword.drop(old, [:melt, :within])
+    auto? = given[:circuit_breaker][:within] == :auto and options[:circuit_breaker][:within] == :auto
+    if same? and auto?, do: Keyword.put(settings, :within, old[:within]), else: settings
+  end
+
+  defp keep(settings, _options, _kept), do: settings
 
   defp check_wait!(name, options) do
     if match?({:ok, :infinity}, fetch_in(options, [:concurrency, :wait])) do

@@ -140,7 +140,13 @@ defmodule ExternalService.Telemetry do
   # The failures are those that the rule that opened it counts.
   defp counted(counts, rule) do
     rate = if counts.calls == 0, do: 0.0, else: counts.failures / counts.calls
-    failures = if rule == :failure_rate, do: counts.failures, else: max(counts.window_failures, counts.failures)
+
+    failures =
+      case rule do
+        :failure_rate -> counts.failures
+        :consecutive -> Enum.max([counts.consecutive, counts.window_failures, counts.failures])
+        _other -> max(counts.window_failures, counts.failures)
+      end
 
     %{
       count: 1,

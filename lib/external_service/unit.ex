@@ -21,6 +21,11 @@ defmodule ExternalService.Unit do
   def ms(:infinity), do: :infinity
   def ms(ns), do: -Integer.floor_div(-ns, @ns_per_ms)
 
+  # A threshold is rounded down, so that the fraction it stands for, 2 / 3 for one, reaches it.
+  @spec threshold_ppm(number() | nil) :: non_neg_integer()
+  def threshold_ppm(nil), do: 0
+  def threshold_ppm(share), do: max(floor(share * 1_000_000), 1)
+
   @spec ppm(number()) :: non_neg_integer()
   def ppm(share), do: round(share * 1_000_000)
 end

@@ -3,6 +3,8 @@
 defmodule ExternalService.BreakerModel do
   @moduledoc false
   # What a breaker is to do, in the plainest way: every outcome is kept and counted anew. Nothing is left to chance here.
+  #
+  # Time ends states when it passes, here as there. `unseen?` says that nobody has looked since it did so.
 
   @never :infinity
 
@@ -21,20 +23,39 @@ defmodule ExternalService.BreakerModel do
       next_probe: 0,
       rejected: 0,
       ignored: 0,
+      changed_at: 0,
+      reason: nil,
+      changes: [],
+      unseen?: false,
       permits: []
     }
   end
 
-  def advance(model, time), do: pass_time(%{model | now: model.now + time})
+  def advance(%{generation: generation} = model, time) do
+    model = pass_time(%{model | now: model.now + time})
+    %{model | unseen?: model.unseen? or model.generation != generation}
+  end
 
-  @doc "Whether a call is admitted, the model after it, and the permit it got."
+  @doc "The model after somebody has looked."
+  def seen(model), do: %{pass_time(model) | unseen?: false}
+
+  @doc "The model after listeners have heard of every change."
+  def told(model), do: %{model | changes: []}
+
+  @doc "What who only asks is answered: it takes a look to see that time has changed something, or a probe's place."
+  def ask(%{unseen?: true}), do: :due
+  def ask(%{state: state}) when state in [:closed, :bypassed], do: :ok
+  def ask(%{state: :half_open} = model), do: if(wants_probe?(pass_time(model)), do: :due, else: :blown)
+  def ask(_model), do: :blown
+
+  @doc "Whether a call is admitted, or for how long not, the model after it, and the permit it got."
   def admit(model) do
     model = pass_time(model)
 
     cond do
       model.state in [:closed, :bypassed] -> {:admitted, model, {model.generation, nil}}
       model.state == :half_open and wants_probe?(model) -> take_probe(model)
-      true -> {:refused, %{model | rejected: model.rejected + 1}, nil}
+      true -> {{:open, retry_after(model)}, %{model | rejected: model.rejected + 1}, nil}
     end
   end
 
@@ -47,8 +68,9 @@ defmodule ExternalService.BreakerModel do
     if generation == model.generation, do: %{model | probes: List.keydelete(model.probes, id, 0)}, else: model
   end
 
+  # What says nothing is counted as such in the state that is there, or that nobody has seen the end of.
   def report(model, permit, outcome, duration) do
-    model = if outcome == :ignore, do: %{model | ignored: model.ignored + 1}, else: model
+    model = if outcome == :ignore and not model.unseen?, do: %{model | ignored: model.ignored + 1}, else: model
     heard(pass_time(model), permit, outcome, duration)
   end
 
@@ -67,11 +89,12 @@ defmodule ExternalService.BreakerModel do
 
   defp back(model, :failure, duration) do
     longer = min(div(model.open_time * model.config.reset_factor, 1_000_000), model.config.reset_max)
-    open(%{record(model, :failure, duration) | open_time: longer})
+    open(%{record(model, :failure, duration) | open_time: longer}, nil)
   end
 
   defp back(model, :success, duration) do
     model = record(%{model | succeeded: model.succeeded + 1}, :success, duration)
+
     if model.succeeded >= model.config.successes, do: change(model, :closed), else: model
   end
 
@@ -85,10 +108,11 @@ defmodule ExternalService.BreakerModel do
     if model.state in [:closed, :bypassed], do: model |> record(:failure, 0) |> trip(:failure), else: model
   end
 
-  def open_by_hand(model, time) do
+  def open_by_hand(model, time, reason) do
     model = pass_time(model)
-    model = if model.state == :forced_open, do: model, else: change(model, :forced_open)
-    %{model | until: if(time == @never, do: @never, else: model.now + time)}
+    told = [retry_after: time, reason: reason]
+    model = if model.state == :forced_open, do: model, else: change(model, :forced_open, told)
+    %{model | reason: reason, until: if(time == @never, do: @never, else: model.now + time)}
   end
 
   def close(model), do: change_unless(pass_time(model), :closed)
@@ -114,6 +138,8 @@ defmodule ExternalService.BreakerModel do
       counts: counts(model),
       rejected: model.rejected,
       ignored: model.ignored,
+      changed_at: model.changed_at,
+      reason: model.reason,
       probes: length(model.probes),
       retry_after: retry_after(model)
     }
@@ -124,28 +150,33 @@ defmodule ExternalService.BreakerModel do
 
   defp pass_time(%{state: state, until: until} = model)
        when state in [:open, :forced_open] and until != @never and model.now >= until do
-    change(model, if(model.config.probes > 0, do: :half_open, else: :closed))
+    change(model, if(model.config.probes > 0, do: :half_open, else: :closed), at: until)
   end
 
   defp pass_time(model), do: model
 
-  defp change(model, to) do
-    model = %{
-      model
-      | state: to,
-        generation: model.generation + 1,
-        succeeded: 0,
-        probes: [],
-        rejected: 0,
-        ignored: 0
+  # Listeners hear of it with what was counted when it happened, before anything is forgotten.
+  defp change(model, to, told \\ []) do
+    at = Keyword.get(told, :at, model.now)
+
+    change = %{
+      from: model.state,
+      to: to,
+      rule: told[:rule],
+      counts: counts(%{model | now: at}),
+      reason: told[:reason],
+      retry_after: Keyword.get(told, :retry_after, 0)
     }
 
+    model = %{model | changes: model.changes ++ [change], changed_at: at, state: to, generation: model.generation + 1}
+    model = %{model | reason: nil, succeeded: 0, probes: [], rejected: 0, ignored: 0}
     if to == :closed, do: forget(model), else: model
   end
 
   defp forget(model), do: %{model | outcomes: [], consecutive: 0, open_time: model.config.reset}
 
-  defp open(model), do: %{change(model, :open) | until: model.now + model.open_time}
+  defp open(model, rule),
+    do: %{change(model, :open, rule: rule, retry_after: model.open_time) | until: model.now + model.open_time}
 
   defp record(model, outcome, duration) do
     failed? = outcome == :failure
@@ -153,17 +184,23 @@ defmodule ExternalService.BreakerModel do
     %{model | outcomes: [seen | model.outcomes], consecutive: if(failed?, do: model.consecutive + 1, else: 0)}
   end
 
-  defp trip(%{state: :closed} = model, outcome), do: if(opens?(model, outcome), do: open(model), else: model)
+  defp trip(%{state: :closed} = model, outcome) do
+    fired = for {rule, true} <- fired(model, outcome), do: rule
+    if fired == [], do: model, else: open(model, hd(fired))
+  end
+
   defp trip(model, _outcome), do: model
 
-  defp opens?(%{config: config} = model, outcome) do
+  defp fired(%{config: config} = model, outcome) do
     counts = counts(model)
     enough? = counts.calls >= config.min_calls
 
-    (outcome == :failure and config.tolerate != :infinity and counts.window_failures > config.tolerate) or
-      (enough? and share?(counts.failures, counts.calls, config.failure_rate)) or
-      (enough? and share?(counts.slow, counts.calls, config.slow_rate)) or
-      (config.consecutive > 0 and counts.consecutive >= config.consecutive)
+    [
+      tolerate: outcome == :failure and config.tolerate != :infinity and counts.window_failures > config.tolerate,
+      failure_rate: enough? and share?(counts.failures, counts.calls, config.failure_rate),
+      slow_rate: enough? and share?(counts.slow, counts.calls, config.slow_rate),
+      consecutive: config.consecutive > 0 and counts.consecutive >= config.consecutive
+    ]
   end
 
   defp share?(some, of, ppm), do: ppm > 0 and some * 1_000_000 >= ppm * of
@@ -198,7 +235,11 @@ defmodule ExternalService.BreakerModel do
   defp retry_after(%{state: state} = model) when state in [:open, :forced_open], do: model.until - model.now
 
   defp retry_after(%{state: :half_open, config: %{lease: lease}} = model) do
-    if wants_probe?(model), do: 0, else: (model.probes |> hd() |> elem(1)) + lease - model.now
+    cond do
+      wants_probe?(model) -> 0
+      lease == @never -> @never
+      true -> (model.probes |> hd() |> elem(1)) + lease - model.now
+    end
   end
 
   defp retry_after(_model), do: 0

@@ -20,8 +20,8 @@ defmodule ExternalService.CircuitBreaker.Basic do
 
   def look(service, {backend, config}) do
     case backend.ask(service, config) do
-      :ok -> %{state: :closed}
-      :blown -> %{state: :open}
+      :ok -> %{state: :closed, retry_after: 0}
+      :blown -> %{state: :open, retry_after: nil}
     end
   end
 end

@@ -44,19 +44,30 @@ defmodule ExternalService.CircuitBreaker.Installed do
   # A backend that knows its breakers by the service's name has the new one in the old one's place already.
   def replace(_service, {Basic, {backend, _}}, {Basic, {backend, _}}, put), do: put.()
 
+  # A hand may come in between, and set the state of the old one after it was asked for it: so it is asked again when
+  # every later hand finds the new one.
   def replace(service, {backend, old}, {backend, new}, put) do
-    if function_exported?(backend, :inherit, 3) and backend.inherit(service, new, old) do
-      put.()
-      backend.retire(service, old)
-    else
-      put.()
-      backend.remove(service, old)
+    before? = forced?(backend, service, new, old)
+    put.()
+
+    case {before?, forced?(backend, service, new, old)} do
+      {_before, true} -> backend.retire(service, old)
+      {false, false} -> backend.remove(service, old)
+      {true, false} -> close_both(backend, service, new, old)
     end
   end
 
   def replace(service, old, _new, put) do
     put.()
     remove(service, old)
+  end
+
+  defp forced?(backend, service, new, old),
+    do: function_exported?(backend, :inherit, 3) and backend.inherit(service, new, old)
+
+  defp close_both(backend, service, new, old) do
+    backend.retire(service, old)
+    backend.close(service, new)
   end
 
   @doc "Takes the breaker away."
@@ -87,7 +98,17 @@ defmodule ExternalService.CircuitBreaker.Installed do
     case Service.get(service) do
       nil -> {:error, :not_found}
       %Service{breaker: nil} -> without
-      %Service{breaker: {backend, config}} -> apply_to(backend, function, [service, config | arguments])
+      %Service{breaker: breaker} -> act_on(breaker, service, function, arguments)
+    end
+  end
+
+  # A service that was started afresh meanwhile has another breaker, and that one is meant as well.
+  defp act_on({backend, config} = breaker, service, function, arguments) do
+    result = apply_to(backend, function, [service, config | arguments])
+
+    case Service.get(service) do
+      %Service{breaker: {_, _} = other} when other != breaker -> act_on(other, service, function, arguments)
+      _same -> result
     end
   end
 

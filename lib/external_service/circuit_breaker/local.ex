@@ -25,16 +25,16 @@ defmodule ExternalService.CircuitBreaker.Local do
     [
       tolerate: options[:tolerate] || 10,
       within: Unit.ns(options[:within]),
-      failure_rate: Unit.ppm(options[:failure_rate] || 0),
+      failure_rate: Unit.threshold_ppm(options[:failure_rate]),
       slow_call: Unit.ns(options[:slow_call]),
-      slow_rate: Unit.ppm(slow_rate(options)),
+      slow_rate: Unit.threshold_ppm(slow_rate(options)),
       min_calls: options[:min_calls],
       consecutive: options[:consecutive] || 0,
       faults: Unit.ppm(options[:fault_injection] || 0)
     ]
   end
 
-  defp slow_rate(options), do: if(options[:slow_call], do: options[:slow_rate] || 0.5, else: 0)
+  defp slow_rate(options), do: if(options[:slow_call], do: options[:slow_rate] || 0.5)
 
   # Calls are counted only where a rate is asked for.
   defp window(options) do
@@ -63,8 +63,8 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   defp half_open(options, reset) do
     probes = Keyword.get(options, :probes, 1)
-    # A lease of nothing would replace a probe before it could come back.
-    lease = Keyword.get(options, :lease, max(reset, 1))
+    # Without an open time there is nothing to measure a lease by; who dies gives its probe back without one.
+    lease = Keyword.get(options, :lease, if(reset == 0, do: :infinity, else: reset))
     [probes: probes, successes: Keyword.get(options, :successes, probes), lease: Unit.ns(lease)]
   end
 
@@ -135,9 +135,12 @@ defmodule ExternalService.CircuitBreaker.Local do
   @impl true
   def bypass(service, breaker), do: settle(service, breaker, Native.breaker_bypass(breaker))
 
-  # Listeners hear of it if it was open, and calls that were let through by it can not open it any more.
+  # Listeners hear of it if it was open, and whoever still holds it can not open it any more.
   @impl true
-  def remove(service, breaker), do: reset(service, breaker)
+  def remove(service, breaker) do
+    reset(service, breaker)
+    retire(service, breaker)
+  end
 
   # The state that a hand has set goes on in the breaker that takes this one's place: for listeners nothing changes.
   @impl true

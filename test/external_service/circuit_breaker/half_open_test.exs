@@ -102,6 +102,153 @@ defmodule ExternalService.CircuitBreaker.HalfOpenTest do
     end
   end
 
+  describe "a probe of a call" do
+    test "that raises what is not to be retried does not open again, and one that is listed does", %{service: s} do
+      half_open(s, retry: [retry_exceptions: [ArgumentError], max_attempts: 1])
+      assert_raise RuntimeError, fn -> ExternalService.call(s, fn -> raise "no" end) end
+      assert {ExternalService.state(s), probes(s)} == {:half_open, 0}
+      assert_raise ArgumentError, fn -> ExternalService.call(s, fn -> raise ArgumentError end) end
+      assert ExternalService.state(s) == :open
+    end
+
+    test "succeeds with melt: :per_call as well", %{service: s} do
+      half_open(s, [retry: [base: 0]], melt: :per_call)
+      assert fine(s) == :fine
+      assert ExternalService.state(s) == :closed
+    end
+
+    test "of a call that retries closes the breaker by the attempt that succeeds", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: @fragile, retry: [base: 1_000, max_attempts: 3])
+      Recorder.attach(s, @changes)
+      assert ExternalService.call(s, attempting_each([:retry, :retry, :fine])) == :fine
+      assert VirtualClock.now(clock) == 3_000
+      assert Recorder.names() == [@opened, @half_opened, @opened, @half_opened, @closed]
+    end
+
+    test "that fails opens at once, and the successes after it change nothing", %{service: s} do
+      half_open(s, [], half_open: [probes: 4, successes: 3])
+      Recorder.attach(s, @changes)
+      [first | others] = for _ <- 1..4, do: s |> CircuitBreaker.admit() |> elem(1)
+      CircuitBreaker.report(first, :failure)
+      assert ExternalService.state(s) == :open
+      for permit <- others, do: CircuitBreaker.report(permit, :success)
+      assert {ExternalService.state(s), Recorder.names()} == {:open, [@opened]}
+    end
+  end
+
+  describe "a breaker whose open time is over" do
+    test "reads half-open and available without any call, and not while the probe is out", %{service: s} do
+      half_open(s)
+      assert {ExternalService.available?(s), ExternalService.blown?(s)} == {true, false}
+
+      ExternalService.call(s, fn ->
+        assert {ExternalService.available?(s), ExternalService.blown?(s)} == {false, true}
+        assert ExternalService.state(s) == :half_open
+      end)
+
+      assert {ExternalService.state(s), ExternalService.available?(s)} == {:closed, true}
+    end
+
+    test "lets one of nine concurrent callers reach the service", %{service: s} do
+      half_open(s)
+      parent = self()
+
+      callers =
+        for _ <- 1..9 do
+          Task.async(fn ->
+            answer =
+              ExternalService.call(s, fn ->
+                send(parent, {:inside, self()})
+                receive do: (:go -> :fine)
+              end)
+
+            send(parent, {:answered, answer})
+          end)
+        end
+
+      assert_receive {:inside, probe}, 10_000
+      for _ <- 1..8, do: assert_receive({:answered, {:error, %CircuitBreakerOpen{}}}, 10_000)
+      refute_received {:inside, _second}
+      send(probe, :go)
+      assert_receive {:answered, :fine}, 10_000
+      Task.await_many(callers)
+      assert ExternalService.state(s) == :closed
+    end
+
+    test "admits as many of 200 that race as there are probes, a thousand times", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: Keyword.put(@fragile, :half_open, probes: 3))
+      racers = for _ <- 1..200, do: spawn_link(fn -> race(s) end)
+
+      for _ <- 1..1_000 do
+        CircuitBreaker.melt(s)
+        VirtualClock.advance(clock, 1_000)
+        Enum.each(racers, &send(&1, {:race, self()}))
+        answers = for _ <- 1..200, do: receive(do: ({:raced, answer} -> answer))
+        permits = for {:ok, permit} <- answers, do: permit
+        assert length(permits) == 3
+        Enum.each(permits, &CircuitBreaker.report(&1, :success))
+      end
+
+      assert ExternalService.state(s) == :closed
+    end
+  end
+
+  defp race(service) do
+    receive do
+      {:race, pid} -> send(pid, {:raced, CircuitBreaker.admit(service)})
+    end
+
+    race(service)
+  end
+
+  describe "a probe that fails again and again" do
+    test "opens once each time, is admitted on time, and the counts go on", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: [failure_rate: 0.5, min_calls: 5, reset: 5_000, half_open: true])
+      for _ <- 1..5, do: fine(s)
+      ExternalService.reset(s)
+      results = [:retry, :retry, :fine, :fine, :retry]
+      for result <- results, do: ExternalService.call(s, [max_attempts: 1], fn -> result end)
+      assert {:error, %CircuitBreakerOpen{}} = fine(s)
+      VirtualClock.advance(clock, 6_000)
+      Recorder.attach(s, [@opened])
+      assert {:error, %RetriesExhausted{context: %{reason: :angry}}} = call_once(s, {:retry, :angry})
+      assert {:error, %CircuitBreakerOpen{}} = fine(s)
+      assert %{failures: 4, calls: 6} = Recorder.one(@opened)
+      VirtualClock.advance(clock, 6_000)
+      assert {fine(s), fine(s), ExternalService.state(s)} == {:fine, :fine, :closed}
+    end
+
+    test "does so when the window that opened it has long passed", %{service: s} do
+      rate = [failure_rate: 0.5, min_calls: 2, window: {:time, 100}, reset: 1_000, half_open: true]
+      clock = start_on_clock(s, circuit_breaker: rate)
+      for _ <- 1..2, do: fail(s)
+      Recorder.attach(s, @changes)
+
+      for _ <- 1..10 do
+        VirtualClock.advance(clock, 1_000)
+        assert ExternalService.state(s) == :half_open
+        fail(s)
+        assert %{state: :open, probes: 0, calls: 1, failures: 1} = ExternalService.counts(s)
+        assert Recorder.names() == [@half_opened, @opened]
+      end
+    end
+
+    test "does so whoever opened the breaker and died since", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: @fragile)
+
+      for _ <- 1..100 do
+        {pid, ref} = spawn_monitor(fn -> fail(s) end)
+        assert_receive {:DOWN, ^ref, _, ^pid, :normal}, 10_000
+        VirtualClock.advance(clock, 999)
+        assert ExternalService.state(s) == :open
+        VirtualClock.advance(clock, 1)
+        assert ExternalService.state(s) == :half_open
+      end
+    end
+  end
+
+  defp call_once(service, result), do: ExternalService.call(service, [max_attempts: 1], fn -> result end)
+
   defp catch_error_or_exit(fun) do
     fun.()
     flunk("it went through")
@@ -212,6 +359,214 @@ defmodule ExternalService.CircuitBreaker.HalfOpenTest do
 
   defp chain?(changes),
     do: changes |> Enum.chunk_every(2, 1, :discard) |> Enum.all?(fn [{_, to}, {from, _}] -> to == from end)
+
+  describe "half-open" do
+    test "is read at the end of the open time without any call, and asking takes no probe", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: @fragile)
+      fail(s)
+      VirtualClock.advance(clock, 999)
+      assert {ExternalService.state(s), ExternalService.available?(s)} == {:open, false}
+      VirtualClock.advance(clock, 1)
+      for _ <- 1..5, do: assert({ExternalService.available?(s), ExternalService.blown?(s)} == {true, false})
+      assert {ExternalService.state(s), probes(s)} == {:half_open, 0}
+      assert fine(s) == :fine
+    end
+
+    test "of callers that ask before they call lets one reach the service", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: @fragile)
+      fail(s)
+
+      for _ <- 1..100 do
+        VirtualClock.advance(clock, 1_000)
+        reached = :counters.new(1, [])
+        release = :counters.new(1, [])
+
+        together(9, fn _ ->
+          if ExternalService.available?(s), do: ExternalService.call(s, [max_attempts: 1], reach(reached, release))
+          :counters.add(release, 1, 1)
+        end)
+
+        assert {:counters.get(reached, 1), ExternalService.state(s)} == {1, :open}
+      end
+    end
+
+    # Stays inside until all the others have been refused.
+    defp reach(reached, release) do
+      fn ->
+        :counters.add(reached, 1, 1)
+        soon(fn -> :counters.get(release, 1) == 8 or :counters.get(reached, 1) > 1 end)
+        :retry
+      end
+    end
+
+    test "hears of nothing but its probes: melts from outside count for nothing", %{service: s} do
+      half_open(s)
+      for _ <- 1..5, do: CircuitBreaker.melt(s)
+      assert %{state: :half_open, consecutive: 1} = ExternalService.counts(s)
+    end
+
+    test "lets a call from before die or fail without a change", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: @fragile)
+      early = hold(s)
+      fail(s)
+      VirtualClock.advance(clock, 1_000)
+      probe = hold(s)
+      ref = Process.monitor(early)
+      Process.exit(early, :kill)
+      assert_receive {:DOWN, ^ref, _, _, _}, 10_000
+      assert {ExternalService.state(s), probes(s)} == {:half_open, 1}
+      ref = Process.monitor(probe)
+      send(probe, :go)
+      assert_receive {:DOWN, ^ref, _, _, :normal}, 10_000
+      assert ExternalService.state(s) == :closed
+    end
+  end
+
+  describe "a probe that is a whole call" do
+    test "opens when a listed exception is raised, or when retry_on matches", %{service: s} do
+      for {retry, fun} <- [
+            {[retry_exceptions: [RuntimeError]], fn -> raise "no" end},
+            {[retry_on: &(&1 == :no)], fn -> :no end}
+          ] do
+        half_open(s, retry: [base: 0] ++ retry)
+        assert {:error, %CircuitBreakerOpen{}} = ExternalService.call(s, attempting(fun))
+        assert {attempts(), ExternalService.state(s)} == {1, :open}
+      end
+    end
+
+    test "is the first attempt alone: a call that fails and then would not is refused its second", %{service: s} do
+      half_open(s, retry: [base: 0])
+      assert {:error, %CircuitBreakerOpen{}} = ExternalService.call(s, attempting_each([:retry, :fine]))
+      assert attempts() == 1
+    end
+
+    test "may be a later attempt of a call that was under way", %{service: s} do
+      for melt <- [:per_attempt, :per_call] do
+        clock = start_on_clock(s, circuit_breaker: [melt: melt] ++ @fragile, retry: [base: 1_000, max_attempts: 2])
+
+        meanwhile = fn ->
+          if melt == :per_call, do: CircuitBreaker.melt(s)
+          :retry
+        end
+
+        assert ExternalService.call(s, attempting_each([meanwhile, :fine])) == :fine
+        assert {attempts(), VirtualClock.now(clock), ExternalService.state(s)} == {2, 1_000, :closed}
+      end
+    end
+
+    test "can not be had by a call inside of it", %{service: s} do
+      half_open(s)
+      assert {:error, %CircuitBreakerOpen{}} = ExternalService.call(s, fn -> fine(s) end)
+      assert ExternalService.state(s) == :closed
+    end
+  end
+
+  describe "a probe that outlives its lease" do
+    test "is replaced, and what it reports then changes nothing", %{service: s} do
+      for late <- [:success, :failure, :ignore] do
+        clock = half_open(s, [], half_open: [lease: 300])
+        {:ok, slow} = CircuitBreaker.admit(s)
+        VirtualClock.advance(clock, 299)
+        assert {:error, %CircuitBreakerOpen{context: %{retry_after: 1}}} = CircuitBreaker.admit(s)
+        VirtualClock.advance(clock, 1)
+        {:ok, next} = CircuitBreaker.admit(s)
+        CircuitBreaker.report(slow, late)
+        assert {late, ExternalService.state(s), probes(s)} == {late, :half_open, 1}
+        CircuitBreaker.report(next, :success)
+        assert {late, ExternalService.state(s)} == {late, :closed}
+      end
+    end
+
+    test "has a lease as long as reset where none is given", %{service: s} do
+      clock = half_open(s)
+      {:ok, _hanging} = CircuitBreaker.admit(s)
+      VirtualClock.advance(clock, 999)
+      refute ExternalService.available?(s)
+      VirtualClock.advance(clock, 1)
+      assert fine(s) == :fine
+      assert ExternalService.state(s) == :closed
+    end
+
+    test "closes it, too, where there is no open time", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: Keyword.put(@fragile, :reset, 0))
+      fail(s)
+      for _ <- 1..3, do: ExternalService.call(s, fn -> VirtualClock.advance(clock, 50) end)
+      assert ExternalService.state(s) == :closed
+    end
+  end
+
+  describe "more successes than probes" do
+    test "are waited for, and one failure between them opens", %{service: s} do
+      half_open(s, [], half_open: [probes: 2, successes: 5])
+
+      for n <- 1..4 do
+        assert {n, fine(s), ExternalService.state(s)} == {n, :fine, :half_open}
+      end
+
+      fail(s)
+      assert ExternalService.state(s) == :open
+    end
+
+    test "let no more out than are still needed, or than there are places", %{service: s} do
+      half_open(s, [], half_open: [probes: 3, successes: 4])
+      out = fn -> Stream.repeatedly(fn -> CircuitBreaker.admit(s) end) |> Enum.take_while(&match?({:ok, _}, &1)) end
+      assert [{:ok, one}, {:ok, two} | _] = permits = out.()
+      assert length(permits) == 3
+      for permit <- [one, two], do: CircuitBreaker.report(permit, :success)
+      assert {length(out.()), probes(s)} == {1, 2}
+    end
+  end
+
+  describe "handlers that crash" do
+    def crash([_, _, event], _measurements, %{service: service}, service), do: raise("at #{event}")
+    def crash(_event, _measurements, _metadata, _service), do: :ok
+
+    test "at any change are detached, and neither the change nor other listeners suffer", %{service: s} do
+      for events <- [[@opened], [@half_opened], [@closed]] do
+        clock = start_on_clock(s, circuit_breaker: @fragile)
+        id = make_ref()
+        :ok = Telemetry.attach_many(id, Enum.map(events, &[:external_service | &1]), &__MODULE__.crash/4, s)
+        other = Recorder.attach(s, @changes)
+        fail(s)
+        VirtualClock.advance(clock, 1_000)
+        assert fine(s) == :fine
+        assert ExternalService.state(s) == :closed
+        assert Recorder.names() == @changes
+        assert {Telemetry.detach(id), Telemetry.detach(other)} == {{:error, :not_found}, :ok}
+      end
+    end
+  end
+
+  describe "handlers that call back" do
+    def call_and_reset([_, _, event], _measurements, %{service: service}, {service, pid}) do
+      before = ExternalService.state(service)
+      called = ExternalService.call(service, [max_attempts: 1], fn -> :inside end)
+      ExternalService.reset(service)
+      send(pid, {event, before, called, ExternalService.state(service)})
+    end
+
+    def call_and_reset(_event, _measurements, _metadata, _config), do: :ok
+
+    test "may look, call and reset at any change", %{service: s} do
+      for {event, expected} <- [
+            {@opened, {:opened, :open, :refused, :closed}},
+            {@half_opened, {:half_opened, :half_open, :refused, :closed}},
+            {@closed, {:closed, :closed, :inside, :closed}}
+          ] do
+        clock = start_on_clock(s, circuit_breaker: @fragile)
+        id = make_ref()
+        Telemetry.attach(id, [:external_service | event], &__MODULE__.call_and_reset/4, {s, self()})
+        fail(s)
+        VirtualClock.advance(clock, 1_000)
+        assert fine(s) == :fine
+        assert_received {name, before, called, now}
+        called = with({:error, %CircuitBreakerOpen{}} <- called, do: :refused)
+        assert {name, before, called, now} == expected
+        Telemetry.detach(id)
+        assert ExternalService.state(s) == :closed
+      end
+    end
+  end
 
   describe "hands" do
     test "of a thousand processes leave a chain of changes that ends in the state there is", %{service: s} do
