@@ -21,6 +21,7 @@ defmodule Mix.Tasks.Compile.ExternalServiceNative do
     program!(compiler, "the C compiler")
     header_dir = header_dir!()
 
+    link_priv!()
     before = library_stat()
     build!(make, args, compiler, header_dir)
     {if(library_stat() == before, do: :noop, else: :ok), []}
@@ -30,6 +31,17 @@ defmodule Mix.Tasks.Compile.ExternalServiceNative do
   def clean do
     app_path = Mix.Project.app_path()
     Enum.each([Path.join(app_path, @library) | Path.wildcard(app_path <> "/obj-*")], &File.rm_rf!/1)
+  end
+
+  # A build folder from before there was a priv has one of its own. Mix would copy ours over it, and a library that a VM
+  # has loaded must not be written into: so it becomes the link that it is in every new build.
+  defp link_priv! do
+    built = Path.join(Mix.Project.app_path(), "priv")
+
+    if File.dir?("priv") and match?({:ok, %{type: :directory}}, File.lstat(built)) do
+      File.rm_rf!(built)
+      Mix.Project.build_structure()
+    end
   end
 
   defp build!(make, args, compiler, header_dir) do

@@ -306,6 +306,11 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       assert open_time(s, clock) == 5_000
     end
 
+    test "can not be longer than their maximum from the start", %{service: s} do
+      breaker = [reset: 5_000, half_open: true, reset_backoff: [max: 4_999]]
+      assert %ArgumentError{} = raised(fn -> start_breaker(s, breaker) end)
+    end
+
     test "do not grow where there are no probes to fail", %{service: s} do
       clock = start_breaker(s, consecutive: 1, reset: 5_000, reset_backoff: [max: 60_000])
       assert for(_ <- 1..3, do: open_time(s, clock)) == [5_000, 5_000, 5_000]
@@ -376,6 +381,15 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       end
     end
 
+    test "close/1 of a closed breaker keeps the counts, reset/1 forgets them", %{service: s} do
+      start_breaker(s, tolerate: 5)
+      fail_times(s, 3)
+      ExternalService.close(s)
+      assert ExternalService.counts(s).failures == 3
+      ExternalService.reset(s)
+      assert ExternalService.counts(s).failures == 0
+    end
+
     test "bypass/1 lets every call out, counts it, and no rule opens", %{service: s} do
       start_breaker(s, failure_rate: 0.5, min_calls: 2)
       ExternalService.bypass(s)
@@ -418,6 +432,31 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       CircuitBreaker.report(probe, :success)
       CircuitBreaker.report(probe, :failure)
       assert state(s) == :half_open
+    end
+
+    test "only the first report of any permit counts, whichever process makes it", %{service: s} do
+      start_breaker(s, consecutive: 2)
+      {:ok, permit} = CircuitBreaker.admit(s)
+      Task.await(Task.async(fn -> CircuitBreaker.report(permit, :failure) end))
+      CircuitBreaker.report(permit, :failure)
+      assert {state(s), ExternalService.counts(s).consecutive} == {:closed, 1}
+      fail(s)
+      assert state(s) == :open
+    end
+
+    test "melt/1 counts while closed or bypassed, and not while open or half-open", %{service: s} do
+      clock = start_breaker(s, consecutive: 2, reset: 1_000, half_open: true)
+      CircuitBreaker.melt(s)
+      assert ExternalService.counts(s).consecutive == 1
+      ExternalService.bypass(s)
+      CircuitBreaker.melt(s)
+      assert ExternalService.counts(s).consecutive == 2
+      ExternalService.close(s)
+      for _ <- 1..2, do: fail(s)
+      CircuitBreaker.melt(s)
+      VirtualClock.advance(clock, 1_000)
+      CircuitBreaker.melt(s)
+      assert %{state: :half_open, consecutive: 2} = ExternalService.counts(s)
     end
 
     test "ask/1 takes no place", %{service: s} do
@@ -468,6 +507,16 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       assert_in_delta let_through(s), 5_000, 250
     end
 
+    test "reset/1 lets calls through again where open/1 has disabled them, as close/1 does", %{service: s} do
+      for enable <- [&ExternalService.close/1, &ExternalService.reset/1] do
+        start_breaker(s, tolerate: 0)
+        ExternalService.open(s)
+        fail(s)
+        enable.(s)
+        assert {state(s), succeed(s)} == {:closed, :fine}
+      end
+    end
+
     test "a melt of an unknown name is an error", %{service: s} do
       assert CircuitBreaker.melt(s) == {:error, :not_found}
     end
@@ -495,6 +544,13 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       VirtualClock.advance(clock, 2_000)
       fail_times(s, 10)
       assert state(s) == :open
+    end
+
+    test "each event tells the state left and the state reached, after a failed probe, too", %{service: s} do
+      start_half_open(s, [])
+      Recorder.attach(s, @changes)
+      fail(s)
+      assert %{from: :half_open, to: :open} = Recorder.one([:circuit_breaker, :opened])
     end
 
     test "the open time may be longer than the window, and a probe follows it", %{service: s} do
@@ -538,6 +594,17 @@ defmodule ExternalService.Guides.CircuitBreakersTest do
       fail(s)
       assert state(s) == :open
       VirtualClock.advance(clock, 30_000)
+      succeed_times(s, 2)
+      assert state(s) == :half_open
+      succeed(s)
+      assert state(s) == :closed
+    end
+
+    test "successes from before a forced opening count for nothing half-open", %{service: s} do
+      clock = start_breaker(s, consecutive: 5, half_open: [probes: 1, successes: 3])
+      succeed_times(s, 10)
+      ExternalService.open(s, for: 1_000)
+      VirtualClock.advance(clock, 1_000)
       succeed_times(s, 2)
       assert state(s) == :half_open
       succeed(s)

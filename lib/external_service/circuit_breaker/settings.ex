@@ -65,6 +65,15 @@ defmodule ExternalService.CircuitBreaker.Settings do
     if settings[:slow_rate] && !settings[:slow_call],
       do: contradict!(name, "`:slow_rate` is a share of slow calls, and without a `:slow_call` there are none")
 
+    max = settings[:reset_backoff][:max]
+
+    if max && max < settings[:reset],
+      do:
+        contradict!(
+          name,
+          "`reset_backoff: [max: #{max}]` is shorter than the first open time, `reset: #{settings[:reset]}`"
+        )
+
     case {given?(settings, @rates), settings[:window], settings[:min_calls]} do
       {true, {:calls, n}, min} when min > n ->
         contradict!(name, "`min_calls: #{min}` can never be reached in a `window: {:calls, #{n}}`")

@@ -633,6 +633,12 @@ defmodule ExternalService.CircuitBreaker.HalfOpenTest do
       end
     end
 
+    test "raise: a longest open time that is shorter than the first", %{service: s} do
+      options = [reset: 1_000, reset_backoff: [max: 999]]
+      assert_raise ArgumentError, ~r/contradict.*max: 999/, fn -> ExternalService.start(s, circuit_breaker: options) end
+      assert ExternalService.start(s, circuit_breaker: [reset: 1_000, reset_backoff: [max: 1_000]]) == :ok
+    end
+
     test "raise: more calls needed for a rate than are counted", %{service: s} do
       options = [failure_rate: 0.5, min_calls: 11, window: {:calls, 10}]
       assert_raise ArgumentError, ~r/min_calls: 11/, fn -> ExternalService.start(s, circuit_breaker: options) end

@@ -297,9 +297,11 @@ defmodule ExternalService.CircuitBreaker.PermitTest do
       start_half_open(s, half_open: [probes: 3])
 
       for _ <- 1..300 do
-        pid = spawn(fn -> loop_admissions(s) end)
+        {pid, ref} = spawn_monitor(fn -> loop_admissions(s) end)
         :erlang.yield()
         Process.exit(pid, :kill)
+        # Until it is gone it may take another place.
+        receive do: ({:DOWN, ^ref, _, _, _} -> :ok)
       end
 
       soon(fn -> probes(s) == 0 end)

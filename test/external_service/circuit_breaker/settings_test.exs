@@ -93,7 +93,7 @@ defmodule ExternalService.CircuitBreaker.SettingsTest do
 
   describe "integers" do
     test "are taken where shares are meant", %{service: s} do
-      breaker = [failure_rate: 1, slow_call: 10, slow_rate: 1, reset_jitter: 0, reset_backoff: [factor: 3, max: 9_000]]
+      breaker = [failure_rate: 1, slow_call: 10, slow_rate: 1, reset_jitter: 0, reset_backoff: [factor: 3, max: 90_000]]
       assert ExternalService.start(s, circuit_breaker: breaker) == :ok
     end
   end
