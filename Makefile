@@ -64,7 +64,7 @@ endif
 
 $(BUILT): $(OBJECTS) $(OBJ)/command
 	@echo "  LD  $(@F)"
-	@$(CC) $(C_FLAGS) -o $@ $(OBJECTS) $(LINK_FLAGS)
+	@$(CC) $(C_FLAGS) -o $@.$$$$ $(OBJECTS) $(LINK_FLAGS) && mv -f $@.$$$$ $@
 
 $(OBJ)/%.o: c_src/%.c $(OBJ)/command
 	@mkdir -p $(@D)

@@ -111,7 +111,11 @@ defmodule ExternalService.CircuitBreaker do
   @doc "Lets every call through until it is closed."
   @callback bypass(service(), config()) :: :ok
 
-  @doc "Takes over from `old`, whose place it is taking, a state set by hand. Returns whether there was one."
+  @doc """
+  Takes over from `old`, whose place it is taking, a state set by hand. Returns whether there was one.
+
+  A backend with it has `c:look/2`, `c:close/2` and `c:retire/2`, too.
+  """
   @callback inherit(service(), config(), old :: config()) :: boolean()
 
   @doc "Falls silent: a breaker with the same state has its place."

@@ -44,16 +44,17 @@ defmodule ExternalService.CircuitBreaker.Installed do
   # A backend that knows its breakers by the service's name has the new one in the old one's place already.
   def replace(_service, {Basic, {backend, _}}, {Basic, {backend, _}}, put), do: put.()
 
-  # A hand may come in between, and set the state of the old one after it was asked for it: so it is asked again when
-  # every later hand finds the new one.
+  # A hand may come in between and change the old one after it was asked for its state: so it is looked at again when
+  # every later hand finds the new one. What such a later hand did to the new one stands.
   def replace(service, {backend, old}, {backend, new}, put) do
-    before? = forced?(backend, service, new, old)
+    forced? = inherit?(backend, service, new, old)
     put.()
 
-    case {before?, forced?(backend, service, new, old)} do
-      {_before, true} -> backend.retire(service, old)
-      {false, false} -> backend.remove(service, old)
-      {true, false} -> close_both(backend, service, new, old)
+    cond do
+      forced? and set_by_hand?(backend, service, old) -> backend.retire(service, old)
+      forced? -> close_both(backend, service, new, old)
+      inherit?(backend, service, new, old) -> backend.retire(service, old)
+      true -> backend.remove(service, old)
     end
   end
 
@@ -62,8 +63,10 @@ defmodule ExternalService.CircuitBreaker.Installed do
     remove(service, old)
   end
 
-  defp forced?(backend, service, new, old),
+  defp inherit?(backend, service, new, old),
     do: function_exported?(backend, :inherit, 3) and backend.inherit(service, new, old)
+
+  defp set_by_hand?(backend, service, breaker), do: backend.look(service, breaker).state in [:forced_open, :bypassed]
 
   defp close_both(backend, service, new, old) do
     backend.retire(service, old)

@@ -597,6 +597,25 @@ defmodule ExternalService.CircuitBreaker.HalfOpenTest do
       assert %{reason: {:deploy, 7}, state: :forced_open, retry_after: :infinity} = ExternalService.counts(s)
     end
 
+    # Deterministic: the hand comes when the new breaker has just taken the place of the old one.
+    test "that close what start/2 has just taken over are not undone by it", %{service: s} do
+      alias ExternalService.CircuitBreaker.{Installed, Local}
+      {:ok, old} = Local.install(s, within: 1_000)
+      {:ok, new} = Local.install(s, within: 1_000)
+      Local.open(s, old, reason: :deploy)
+      :ok = Installed.replace(s, {Local, old}, {Local, new}, fn -> Local.close(s, new) end)
+      assert Local.look(s, new).state == :closed
+    end
+
+    test "that close the old breaker before the new one has its place close that one, too", %{service: s} do
+      alias ExternalService.CircuitBreaker.{Installed, Local}
+      {:ok, old} = Local.install(s, within: 1_000)
+      {:ok, new} = Local.install(s, within: 1_000)
+      Local.open(s, old, reason: :deploy)
+      :ok = Installed.replace(s, {Local, old}, {Local, new}, fn -> Local.close(s, old) end)
+      assert Local.look(s, new).state == :closed
+    end
+
     test "find nothing where there is no service, and no breaker to open where there is none", %{service: s} do
       for act <- [
             &ExternalService.open/1,
