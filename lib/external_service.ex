@@ -4,16 +4,16 @@ defmodule ExternalService do
   alias ExternalService.{Service, Validation}
 
   @moduledoc """
-  Calls to things that fail: with retries and a circuit breaker in front of them.
+  Calls to things that fail: with retries, a circuit breaker, a rate limit and a concurrency limit in front of them.
 
       defmodule MyApp.Mail do
         use ExternalService,
           circuit_breaker: [tolerate: 15, within: :timer.seconds(5), reset: :timer.seconds(5)],
           retry: [base: 100, cap: :timer.seconds(2), max_attempts: 5, jitter: true]
 
-        def send(mail) do
+        def deliver(mail) do
           call fn ->
-            case Client.post("/send", mail) do
+            case MyApp.Client.post("/mails", mail) do
               {:ok, %{status: 200} = response} -> {:ok, response}
               {:ok, %{status: status}} when status >= 500 -> {:retry, status}
               other -> other

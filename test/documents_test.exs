@@ -30,6 +30,25 @@ defmodule ExternalService.DocumentsTest do
     ExternalService.stop(child)
   end
 
+  test "the module in the documentation of ExternalService works as it stands there" do
+    {:docs_v1, _, _, _, %{"en" => documentation}, _, _} = Code.fetch_docs(ExternalService)
+    [module] = Regex.run(~r/^    defmodule MyApp\.Mail do.*?^    end$/ms, documentation)
+    [{mail, _bytecode}] = Code.compile_string(String.replace(module, "MyApp.Mail", "MyApp.DocumentedMail"))
+    start_supervised!(mail)
+    assert mail.deliver(200) == {:ok, %{status: 200}}
+    assert mail.deliver(404) == {:ok, %{status: 404}}
+    ExternalService.stop(mail)
+  end
+
+  test "every example in a module's documentation is run by a doctest" do
+    tests = "test/**/*_test.exs" |> Path.wildcard() |> Enum.map_join(&File.read!/1)
+
+    for file <- Path.wildcard("lib/**/*.ex"), source = File.read!(file), source =~ ~r/^\s+iex>/m do
+      [_, module] = Regex.run(~r/^defmodule (\S+) do/m, source)
+      assert tests =~ ~r/^\s*doctest #{Regex.escape(module)}$/m, "no doctest of #{module}"
+    end
+  end
+
   test "README.md lists every option" do
     readme = File.read!("README.md")
 

@@ -2,7 +2,11 @@ defmodule ExternalService.Concurrency do
   @moduledoc """
   Keeps the number of calls in flight below a limit.
 
-      ExternalService.start(:reports, concurrency: [limit: 4, wait: 2_000, queue: 20])
+      iex> ExternalService.start(:printing, concurrency: [limit: 4, wait: 2_000, queue: 20])
+      iex> ExternalService.call(:printing, fn -> ExternalService.Concurrency.in_flight(:printing) end)
+      1
+      iex> {ExternalService.Concurrency.in_flight(:printing), ExternalService.Concurrency.limit(:printing)}
+      {0, 4}
 
   Four calls run at once. Up to twenty more wait, at most two seconds each, and get their slots in the order in which
   they came; any further call is refused at once with `ExternalService.ServiceSaturated`. A refusal is no failure: it is not

@@ -2,7 +2,9 @@ defmodule ExternalService.RateLimiter do
   @moduledoc """
   Keeps the calls to a service below a rate.
 
-      ExternalService.start(:geocoder, rate_limit: [limit: 10, per: :timer.seconds(1), wait: 500])
+      iex> ExternalService.start(:geocoder, rate_limit: [limit: 10, per: :timer.seconds(1), wait: 500])
+      iex> ExternalService.call(:geocoder, fn -> {:ok, {52.5, 13.4}} end)
+      {:ok, {52.5, 13.4}}
 
   Ten calls may go out at once, and from then on one every tenth of a second. A call that comes too early waits for its
   turn if that comes within `:wait` milliseconds; otherwise it is refused at once with `ExternalService.RateLimited`, whose

@@ -3,6 +3,8 @@
 defmodule ExternalService.CircuitBreakerTest do
   use ExternalService.Case, async: true
 
+  doctest ExternalService.CircuitBreaker
+
   # What the stand-in was installed with when the service was started with these options.
   defp installed(service, breaker, options \\ []) do
     breaker = Keyword.put_new(breaker, :backend, StandIn.backend())

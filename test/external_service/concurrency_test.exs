@@ -4,6 +4,8 @@ defmodule ExternalService.ConcurrencyTest do
   use ExternalService.Case, async: true
   import ExternalService.Callers
 
+  doctest ExternalService.Concurrency
+
   alias ExternalService.{Concurrency, ServiceSaturated}
 
   @rejected [:concurrency, :rejected]

@@ -3,6 +3,8 @@
 defmodule ExternalService.TelemetryTest do
   use ExternalService.Case, async: true
 
+  doctest ExternalService.Telemetry
+
   @start [:call, :start]
   @stop [:call, :stop]
   @exception [:call, :exception]

@@ -23,7 +23,7 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   defp rules(options) do
     [
-      tolerate: options[:tolerate] || 10,
+      tolerate: options[:tolerate] || :infinity,
       within: Unit.ns(options[:within]),
       failure_rate: Unit.threshold_ppm(options[:failure_rate]),
       slow_call: Unit.ns(options[:slow_call]),
