@@ -5,34 +5,70 @@
 /* A plan is for people and for sizing: longer ones are cut, so the call stays short. */
 #define PLAN_MAX 1000
 
-ES_NIF(backoff_next) {
-    (void)argc;
-    const es_priv *priv = enif_priv_data(env);
-    es_backoff backoff;
-    uint64_t retry;
-    int64_t elapsed_ns;
-    es_clock *clock;
-    if (!es_get_backoff(env, argv[0], &backoff) || !es_get_count(env, argv[1], &retry) || retry == 0 ||
-        !es_get_ns(env, argv[2], &elapsed_ns) || !es_get_clock(env, argv[3], &clock)) {
-        return enif_make_badarg(env);
-    }
-    int64_t delay_ns = 0;
-    uint64_t word = backoff.jitter_ppm == 0 ? 0 : es_clock_random(clock);
-    switch (es_backoff_next(&backoff, retry, elapsed_ns, word, &delay_ns)) {
-    case ES_RETRY:
+static bool get_retry(ErlNifEnv *env, ERL_NIF_TERM term, uint64_t *retry) {
+    return es_get_count(env, term, retry) && *retry > 0;
+}
+
+static bool get_delay(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *delay_ns) {
+    return es_get_ns(env, term, delay_ns) && *delay_ns >= 0;
+}
+
+static bool get_time(ErlNifEnv *env, ERL_NIF_TERM elapsed, ERL_NIF_TERM left, es_backoff_time *time) {
+    return es_get_ns(env, elapsed, &time->elapsed_ns) && es_get_ns_or_infinity(env, left, &time->left_ns);
+}
+
+static ERL_NIF_TERM make_step(ErlNifEnv *env, es_backoff_step step, int64_t delay_ns) {
+    if (step == ES_RETRY) {
         return enif_make_int64(env, delay_ns);
+    }
+    const es_priv *priv = enif_priv_data(env);
+    switch (step) {
     case ES_RETRY_LAST:
         return enif_make_tuple2(env, priv->atom.last, enif_make_int64(env, delay_ns));
+    case ES_RETRY_LATE:
+        return priv->atom.late;
     default:
         return priv->atom.exhausted;
     }
+}
+
+ES_NIF(backoff_next) {
+    (void)argc;
+    es_backoff backoff;
+    es_backoff_time time;
+    uint64_t retry;
+    int64_t previous_ns, delay_ns = 0, steps_ns[ES_BACKOFF_STEPS_MAX];
+    es_clock *clock;
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !get_retry(env, argv[1], &retry) ||
+        !get_delay(env, argv[2], &previous_ns) || !get_time(env, argv[3], argv[4], &time) ||
+        !es_get_clock(env, argv[5], &clock)) {
+        return enif_make_badarg(env);
+    }
+    uint64_t word = es_backoff_is_random(&backoff) ? es_clock_random(clock) : 0;
+    es_backoff_step step = es_backoff_next(&backoff, retry, previous_ns, time, word, &delay_ns);
+    return make_step(env, step, delay_ns);
+}
+
+ES_NIF(backoff_after) {
+    (void)argc;
+    es_backoff backoff;
+    es_backoff_time time;
+    uint64_t retry;
+    int64_t asked_ns, delay_ns = 0, steps_ns[ES_BACKOFF_STEPS_MAX];
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !get_retry(env, argv[1], &retry) ||
+        !get_delay(env, argv[2], &asked_ns) || !get_time(env, argv[3], argv[4], &time)) {
+        return enif_make_badarg(env);
+    }
+    es_backoff_step step = es_backoff_after(&backoff, retry, asked_ns, time, &delay_ns);
+    return make_step(env, step, delay_ns);
 }
 
 ES_NIF(backoff_plan) {
     (void)argc;
     es_backoff backoff;
     uint32_t max;
-    if (!es_get_backoff(env, argv[0], &backoff) || !es_get_u32(env, argv[1], &max) || max > PLAN_MAX) {
+    int64_t steps_ns[ES_BACKOFF_STEPS_MAX];
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !es_get_u32(env, argv[1], &max) || max > PLAN_MAX) {
         return enif_make_badarg(env);
     }
     int64_t delays_ns[PLAN_MAX];
@@ -46,7 +82,8 @@ ES_NIF(backoff_plan) {
 ES_NIF(backoff_window) {
     (void)argc;
     es_backoff backoff;
-    if (!es_get_backoff(env, argv[0], &backoff)) {
+    int64_t steps_ns[ES_BACKOFF_STEPS_MAX];
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns)) {
         return enif_make_badarg(env);
     }
     return es_make_ns_or_infinity(env, es_backoff_window_ns(&backoff));
@@ -70,8 +107,9 @@ ES_NIF(trip_within) {
     es_backoff backoff;
     uint32_t tolerate;
     bool per_call;
-    if (!es_get_backoff(env, argv[0], &backoff) || !es_get_u32(env, argv[1], &tolerate) || tolerate > ES_TOLERATE_MAX ||
-        !get_melt(priv, argv[2], &per_call)) {
+    int64_t steps_ns[ES_BACKOFF_STEPS_MAX];
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !es_get_u32(env, argv[1], &tolerate) ||
+        tolerate > ES_TOLERATE_MAX || !get_melt(priv, argv[2], &per_call)) {
         return enif_make_badarg(env);
     }
     size_t retries = es_backoff_plan(&backoff, NULL, PLAN_MAX);

@@ -48,8 +48,11 @@ static int load(ErlNifEnv *env, void **priv_data, ERL_NIF_TERM info) {
 #define ES_MAKE(name) priv->atom.name = enif_make_atom(env, #name);
     ES_ATOMS(ES_MAKE)
 #undef ES_MAKE
+    priv->boolean[false] = enif_make_atom(env, "false");
+    priv->boolean[true] = enif_make_atom(env, "true");
     bool loaded = name_rules(env, priv) && name_curves(env, priv) && es_clock_open(env, priv) &&
-                  es_breaker_open(env, priv) && es_bulkhead_open(env, priv) && es_limiter_open(env, priv);
+                  es_breaker_open(env, priv) && es_bulkhead_open(env, priv) && es_limiter_open(env, priv) &&
+                  es_budget_open(env, priv);
     if (!loaded) {
         enif_free(priv);
         return 1;
@@ -83,8 +86,9 @@ static ErlNifFunc functions[] = {
     ES_ROW(bulkhead_leave, 1),   ES_ROW(bulkhead_grant, 1),    ES_ROW(bulkhead_reset, 1),   ES_ROW(bulkhead_set, 3),
     ES_ROW(bulkhead_counts, 1),  ES_ROW(holder_new, 0),        ES_ROW(limiter_new, 2),      ES_ROW(limiter_reserve, 3),
     ES_ROW(limiter_peek, 2),     ES_ROW(limiter_give_back, 3), ES_ROW(limiter_reset, 1),    ES_ROW(limiter_set, 2),
-    ES_ROW(backoff_next, 4),     ES_ROW(backoff_plan, 2),      ES_ROW(backoff_window, 1),   ES_ROW(backoff_curves, 0),
-    ES_ROW(trip_within, 3),      ES_ROW(trip_names, 0),
+    ES_ROW(budget_new, 2),       ES_ROW(budget_deposit, 1),    ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),
+    ES_ROW(backoff_next, 6),     ES_ROW(backoff_after, 5),     ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),
+    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),       ES_ROW(trip_names, 0),
 };
 
 ERL_NIF_INIT(Elixir.ExternalService.Native, functions, load, NULL, upgrade, unload)

@@ -36,6 +36,7 @@
     X(closed)                                                                                                          \
     X(consecutive)                                                                                                     \
     X(counts)                                                                                                          \
+    X(decorrelated)                                                                                                    \
     X(done)                                                                                                            \
     X(due)                                                                                                             \
     X(enomem)                                                                                                          \
@@ -57,6 +58,7 @@
     X(infinity)                                                                                                        \
     X(kept)                                                                                                            \
     X(last)                                                                                                            \
+    X(late)                                                                                                            \
     X(lease)                                                                                                           \
     X(left)                                                                                                            \
     X(min_calls)                                                                                                       \
@@ -100,11 +102,13 @@ typedef struct {
     ErlNifResourceType *slots_type;
     ErlNifResourceType *holder_type;
     ErlNifResourceType *limiter_type;
+    ErlNifResourceType *budget_type;
 #define ES_FIELD(name) ERL_NIF_TERM name;
     struct {
         ES_ATOMS(ES_FIELD)
     } atom;
 #undef ES_FIELD
+    ERL_NIF_TERM boolean[2];           /* false, true: names that a macro would replace                       */
     ERL_NIF_TERM rules[ES_NAMES_MAX];  /* names of es_trip_at(0), es_trip_at(1), ...; 0 past the end          */
     ERL_NIF_TERM curves[ES_NAMES_MAX]; /* names of es_backoff_curve_at(0), ...; 0 past the end                */
 } es_priv;
@@ -127,7 +131,9 @@ bool es_get_ns(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *value);
 bool es_get_ns_or_infinity(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *value);
 bool es_get_count(ErlNifEnv *env, ERL_NIF_TERM term, uint64_t *value);
 bool es_get_u32(ErlNifEnv *env, ERL_NIF_TERM term, uint32_t *value);
-bool es_get_backoff(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff);
+
+/* The delays of a list, and of no other curve, are copied to `steps_ns`, where the schedule finds them. */
+bool es_get_backoff(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff, int64_t steps_ns[ES_BACKOFF_STEPS_MAX]);
 
 ERL_NIF_TERM es_make_ns_or_infinity(ErlNifEnv *env, int64_t ns);
 
@@ -149,6 +155,7 @@ bool es_clock_open(ErlNifEnv *env, es_priv *priv);
 bool es_breaker_open(ErlNifEnv *env, es_priv *priv);
 bool es_bulkhead_open(ErlNifEnv *env, es_priv *priv);
 bool es_limiter_open(ErlNifEnv *env, es_priv *priv);
+bool es_budget_open(ErlNifEnv *env, es_priv *priv);
 
 /* The NIFs, by file, under the names of their stubs in ExternalService.Native. */
 #define ES_NIF(name) ERL_NIF_TERM name(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
@@ -189,7 +196,13 @@ ES_NIF(limiter_give_back);
 ES_NIF(limiter_reset);
 ES_NIF(limiter_set);
 
+ES_NIF(budget_new);
+ES_NIF(budget_deposit);
+ES_NIF(budget_withdraw);
+ES_NIF(budget_balance);
+
 ES_NIF(backoff_next);
+ES_NIF(backoff_after);
 ES_NIF(backoff_plan);
 ES_NIF(backoff_window);
 ES_NIF(backoff_curves);

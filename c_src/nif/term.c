@@ -21,13 +21,18 @@ bool es_get_ns(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *value) {
     return true;
 }
 
-bool es_get_ns_or_infinity(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *value) {
+static bool is_infinity(ErlNifEnv *env, ERL_NIF_TERM term) {
     const es_priv *priv = enif_priv_data(env);
-    if (enif_is_identical(term, priv->atom.infinity)) {
-        *value = ES_FOREVER_NS;
+    return enif_is_identical(term, priv->atom.infinity);
+}
+
+/* Numbers first, here and below: they are the usual case, and the atoms are two calls of the VM away. */
+bool es_get_ns_or_infinity(ErlNifEnv *env, ERL_NIF_TERM term, int64_t *value) {
+    if (es_get_ns(env, term, value)) {
         return true;
     }
-    return es_get_ns(env, term, value);
+    *value = ES_FOREVER_NS;
+    return is_infinity(env, term);
 }
 
 bool es_get_count(ErlNifEnv *env, ERL_NIF_TERM term, uint64_t *value) {
@@ -60,23 +65,52 @@ static bool get_curve(ErlNifEnv *env, ERL_NIF_TERM term, const es_backoff_curve 
 }
 
 static bool get_attempts(ErlNifEnv *env, ERL_NIF_TERM term, uint64_t *attempts) {
-    const es_priv *priv = enif_priv_data(env);
-    if (enif_is_identical(term, priv->atom.infinity)) {
-        *attempts = ES_NO_LIMIT;
+    if (es_get_count(env, term, attempts)) {
         return true;
     }
-    return es_get_count(env, term, attempts);
+    *attempts = ES_NO_LIMIT;
+    return is_infinity(env, term);
 }
 
-bool es_get_backoff(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff) {
+/* {} is what every curve but the list has. */
+static bool get_steps(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff, int64_t steps_ns[ES_BACKOFF_STEPS_MAX]) {
+    const ERL_NIF_TERM *step;
+    int arity;
+    if (!enif_get_tuple(env, term, &arity, &step) || arity > ES_BACKOFF_STEPS_MAX) {
+        return false;
+    }
+    for (int i = 0; i < arity; i++) {
+        if (!es_get_ns(env, step[i], &steps_ns[i])) {
+            return false;
+        }
+    }
+    backoff->steps_ns = steps_ns;
+    backoff->steps = (size_t)arity;
+    return true;
+}
+
+/* A share is spread; the others have a name. */
+static bool get_jitter(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff) {
+    backoff->jitter = ES_JITTER_SPREAD;
+    if (es_get_u32(env, term, &backoff->jitter_ppm)) {
+        return true;
+    }
+    const es_priv *priv = enif_priv_data(env);
+    backoff->jitter_ppm = 0;
+    backoff->jitter = enif_is_identical(term, priv->atom.full) ? ES_JITTER_FULL : ES_JITTER_DECORRELATED;
+    return backoff->jitter == ES_JITTER_FULL || enif_is_identical(term, priv->atom.decorrelated);
+}
+
+bool es_get_backoff(ErlNifEnv *env, ERL_NIF_TERM term, es_backoff *backoff, int64_t steps_ns[ES_BACKOFF_STEPS_MAX]) {
     const ERL_NIF_TERM *field;
     int arity;
-    return enif_get_tuple(env, term, &arity, &field) && arity == 7 && get_curve(env, field[0], &backoff->curve) &&
-           es_get_ns(env, field[1], &backoff->base_ns) && es_get_count(env, field[2], &backoff->factor) &&
-           es_get_ns_or_infinity(env, field[3], &backoff->cap_ns) &&
-           es_get_ns_or_infinity(env, field[4], &backoff->expiry_ns) &&
-           get_attempts(env, field[5], &backoff->attempts_max) && es_get_u32(env, field[6], &backoff->jitter_ppm) &&
-           es_backoff_check(backoff) == ES_OK;
+    return enif_get_tuple(env, term, &arity, &field) && arity == 10 && get_curve(env, field[0], &backoff->curve) &&
+           es_get_ns(env, field[1], &backoff->base_ns) && es_get_ns(env, field[2], &backoff->step_ns) &&
+           es_get_u32(env, field[3], &backoff->multiplier_ppm) && get_steps(env, field[4], backoff, steps_ns) &&
+           es_get_ns_or_infinity(env, field[5], &backoff->cap_ns) &&
+           es_get_ns_or_infinity(env, field[6], &backoff->expiry_ns) &&
+           get_attempts(env, field[7], &backoff->attempts_max) && get_jitter(env, field[8], backoff) &&
+           es_get_ns_or_infinity(env, field[9], &backoff->asked_max_ns) && es_backoff_check(backoff) == ES_OK;
 }
 
 ERL_NIF_TERM es_make_ns_or_infinity(ErlNifEnv *env, int64_t ns) {

@@ -10,6 +10,7 @@ defmodule ExternalService.Native do
   @type breaker :: reference()
   @type bulkhead :: reference()
   @type limiter :: reference()
+  @type budget :: reference()
   @type place :: non_neg_integer()
   @type holder :: reference()
   @type generation :: non_neg_integer()
@@ -46,9 +47,18 @@ defmodule ExternalService.Native do
 
   @typedoc "How many leases were ended to let waiters in, when the next one ends, and whether to call again."
   @type grant :: {ended :: non_neg_integer(), lease_end :: ns() | :infinity, :more | :done}
+
+  @typedoc """
+  A retry schedule. `step` is linear backoff's alone, `multiplier_ppm` exponential's, and `delays` a list's: 1 to 64 of
+  them, and `{}` for the other curves. `asked_max` is the longest delay that a server may ask for.
+  """
   @type schedule ::
-          {curve :: atom(), base :: ns(), factor :: pos_integer(), cap :: ns() | :infinity, expiry :: ns() | :infinity,
-           attempts :: pos_integer() | :infinity, jitter_ppm :: non_neg_integer()}
+          {curve :: atom(), base :: ns(), step :: ns(), multiplier_ppm :: 1_000_000..1_000_000_000, delays :: tuple(),
+           cap :: ns() | :infinity, expiry :: ns() | :infinity, attempts :: pos_integer() | :infinity,
+           jitter :: 0..1_000_000 | :full | :decorrelated, asked_max :: ns() | :infinity}
+
+  @typedoc "A delay, the last one, or none: because attempts or budget have run out, or it would end after the deadline."
+  @type delay :: ns() | {:last, ns()} | :exhausted | :late
 
   @spec clock_new(seed :: non_neg_integer()) :: clock()
   def clock_new(_seed), do: not_loaded()
@@ -174,9 +184,31 @@ defmodule ExternalService.Native do
   @spec limiter_set(limiter(), {limit :: non_neg_integer(), per :: ns()}) :: :ok
   def limiter_set(_limiter, _rate), do: not_loaded()
 
-  @spec backoff_next(schedule(), retry :: pos_integer(), elapsed :: ns(), clock() | nil) ::
-          ns() | {:last, ns()} | :exhausted
-  def backoff_next(_schedule, _retry, _elapsed, _clock), do: not_loaded()
+  @spec budget_new({ratio_ppm :: 0..10_000_000, per_second :: 0..1_000_000}, clock() | nil) :: budget()
+  def budget_new(_config, _clock), do: not_loaded()
+
+  @spec budget_deposit(budget()) :: :ok
+  def budget_deposit(_budget), do: not_loaded()
+
+  @spec budget_withdraw(budget()) :: boolean()
+  def budget_withdraw(_budget), do: not_loaded()
+
+  @spec budget_balance(budget()) :: ppm :: non_neg_integer()
+  def budget_balance(_budget), do: not_loaded()
+
+  @spec backoff_next(
+          schedule(),
+          retry :: pos_integer(),
+          previous :: ns(),
+          elapsed :: ns(),
+          left :: ns() | :infinity,
+          clock() | nil
+        ) :: delay()
+  def backoff_next(_schedule, _retry, _previous, _elapsed, _left, _clock), do: not_loaded()
+
+  @spec backoff_after(schedule(), retry :: pos_integer(), asked :: ns(), elapsed :: ns(), left :: ns() | :infinity) ::
+          delay()
+  def backoff_after(_schedule, _retry, _asked, _elapsed, _left), do: not_loaded()
 
   @spec backoff_plan(schedule(), max :: 0..1000) :: [ns()]
   def backoff_plan(_schedule, _max), do: not_loaded()

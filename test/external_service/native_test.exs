@@ -8,7 +8,17 @@ defmodule ExternalService.NativeTest do
   alias ExternalService.Native
 
   @ms 1_000_000
-  @schedule {:exponential, 10 * @ms, 1, :infinity, :infinity, 5, 0}
+  @schedule {:exponential, 10 * @ms, 10 * @ms, 2_000_000, {}, :infinity, :infinity, 5, 0, 30_000 * @ms}
+  @curve 0
+  @base 1
+  @step 2
+  @multiplier 3
+  @delays 4
+  @cap 5
+  @expiry 6
+  @attempts 7
+  @jitter 8
+  @asked_max 9
 
   @breaker %{
     tolerate: 2,
@@ -44,7 +54,9 @@ defmodule ExternalService.NativeTest do
   defp valid(:breaker_open), do: [breaker(), 5 * @ms, :reason]
   defp valid(:breaker_inherit), do: [breaker(), breaker()]
   defp valid(:breaker_change), do: [breaker(), :first]
-  defp valid(:backoff_next), do: [@schedule, 1, 0, nil]
+  defp valid(:budget_new), do: [{200_000, 10}, nil]
+  defp valid(:backoff_next), do: [@schedule, 1, 0, 0, :infinity, nil]
+  defp valid(:backoff_after), do: [@schedule, 1, 10 * @ms, 0, :infinity]
   defp valid(:backoff_plan), do: [@schedule, 10]
   defp valid(:backoff_window), do: [@schedule]
   defp valid(:backoff_curves), do: []
@@ -64,6 +76,7 @@ defmodule ExternalService.NativeTest do
   defp valid(:limiter_reset), do: [limiter()]
   defp valid(:limiter_set), do: [limiter(), {5, 1000 * @ms}]
 
+  defp valid(name) when name in [:budget_deposit, :budget_withdraw, :budget_balance], do: [budget()]
   defp valid(name) when name in [:bulkhead_grant, :bulkhead_reset, :bulkhead_counts], do: [bulkhead()]
 
   defp valid(name)
@@ -83,6 +96,10 @@ defmodule ExternalService.NativeTest do
 
   defp bulkhead, do: Native.bulkhead_new({2, 10, 1000 * @ms}, nil)
   defp limiter, do: Native.limiter_new({3, 1000 * @ms}, nil)
+  defp budget(clock \\ nil), do: Native.budget_new({200_000, 10}, clock)
+
+  # The schedule with other values in some places.
+  defp schedule(changes), do: Enum.reduce(changes, @schedule, fn {field, value}, s -> put_elem(s, field, value) end)
 
   defp nifs, do: Native.__info__(:functions) -- @elixir
 
@@ -135,8 +152,12 @@ defmodule ExternalService.NativeTest do
       {1, 2, 3},
       {1, 2, 3, 4},
       {1, 2, 3, 4, 5},
-      {:exponential, 1, 1, 1, 1, 1, 1},
-      {1, 1, 1, 1, 1, 1, 1},
+      @schedule,
+      schedule(%{@curve => :list, @delays => {1, 2}}),
+      List.to_tuple(List.duplicate(1, 65)),
+      :full,
+      :decorrelated,
+      {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
       List.to_tuple(Enum.to_list(1..10_000)),
       self(),
       make_ref(),
@@ -147,7 +168,8 @@ defmodule ExternalService.NativeTest do
       breaker(),
       bulkhead(),
       Native.holder_new(),
-      limiter()
+      limiter(),
+      budget()
     ]
   end
 
@@ -155,7 +177,21 @@ defmodule ExternalService.NativeTest do
   defp documented?(value) when is_integer(value) or is_reference(value) or value == nil, do: true
 
   defp documented?(value)
-       when value in [:ok, :changed, :blown, :due, :exhausted, :infinity, :full, :left, :free, :kept],
+       when value in [
+              :ok,
+              :changed,
+              :blown,
+              :due,
+              :exhausted,
+              :infinity,
+              :full,
+              :left,
+              :free,
+              :kept,
+              :late,
+              true,
+              false
+            ],
        do: true
 
   defp documented?({:wait, ns, place}), do: is_integer(ns) and is_integer(place)
@@ -215,7 +251,15 @@ defmodule ExternalService.NativeTest do
     end
   end
 
-  for {name, position} <- [breaker_new: 0, backoff_next: 0, backoff_plan: 0, backoff_window: 0, trip_within: 0] do
+  for {name, position} <- [
+        breaker_new: 0,
+        budget_new: 0,
+        backoff_next: 0,
+        backoff_after: 0,
+        backoff_plan: 0,
+        backoff_window: 0,
+        trip_within: 0
+      ] do
     test "#{name} refuses hostile fields of what it takes apart or answers as documented" do
       outcomes = Enum.map(spoilt_field(unquote(name), unquote(position)), &{outcome(unquote(name), &1), &1})
       assert [] == for({:undocumented, arguments} <- outcomes, do: arguments)
@@ -226,7 +270,7 @@ defmodule ExternalService.NativeTest do
   # Just outside what is allowed, and what would be inside again if its upper bits were lost.
   defp out_of_range do
     clock = Native.clock_new(1)
-    schedule = &put_elem({:exponential, @ms, 1, :infinity, :infinity, :infinity, 0}, &1, &2)
+    endless = schedule(%{@attempts => :infinity})
     breaker = &Map.put(@breaker, &1, &2)
 
     [
@@ -262,24 +306,52 @@ defmodule ExternalService.NativeTest do
       breaker_report: [breaker(), 0, :failure, -1],
       breaker_open: [breaker(), -1, nil],
       breaker_change: [breaker(), :last],
-      backoff_next: [@schedule, 0, 0, nil],
-      backoff_plan: [schedule.(5, :infinity), 1001],
-      backoff_plan: [schedule.(5, :infinity), Integer.pow(2, 32)],
+      budget_new: [{-1, 10}, nil],
+      budget_new: [{10_000_001, 10}, nil],
+      budget_new: [{Integer.pow(2, 32), 10}, nil],
+      budget_new: [{200_000, -1}, nil],
+      budget_new: [{200_000, 1_000_001}, nil],
+      budget_new: [{200_000, Integer.pow(2, 32)}, nil],
+      backoff_next: [@schedule, 0, 0, 0, :infinity, nil],
+      backoff_next: [@schedule, Integer.pow(2, 64), 0, 0, :infinity, nil],
+      backoff_next: [@schedule, 1, -1, 0, :infinity, nil],
+      backoff_next: [@schedule, 1, Integer.pow(2, 63), 0, :infinity, nil],
+      backoff_next: [@schedule, 1, 0, Integer.pow(2, 63), :infinity, nil],
+      backoff_next: [@schedule, 1, 0, 0, Integer.pow(2, 63), nil],
+      backoff_next: [@schedule, 1, 0, 0, nil, nil],
+      backoff_after: [@schedule, 0, 0, 0, :infinity],
+      backoff_after: [@schedule, 1, -1, 0, :infinity],
+      backoff_after: [@schedule, 1, Integer.pow(2, 63), 0, :infinity],
+      backoff_after: [@schedule, 1, :infinity, 0, :infinity],
+      backoff_plan: [endless, 1001],
+      backoff_plan: [endless, Integer.pow(2, 32)],
       trip_within: [@schedule, 1_000_001, :per_call],
       trip_within: [@schedule, Integer.pow(2, 32), :per_call],
       trip_within: [@schedule, 1, :per_year]
     ] ++
       for {field, value} <- [
-            {0, :cubic},
-            {1, -1},
-            {2, 0},
-            {3, 0},
-            {4, 0},
-            {5, 0},
-            {6, 1_000_001},
-            {6, Integer.pow(2, 32)}
+            {@curve, :cubic},
+            {@curve, :list},
+            {@base, -1},
+            {@base, Integer.pow(2, 63)},
+            {@step, -1},
+            {@multiplier, 999_999},
+            {@multiplier, 1_000_000_001},
+            {@multiplier, Integer.pow(2, 32) + 2_000_000},
+            {@delays, {1}},
+            {@delays, []},
+            {@cap, 0},
+            {@expiry, 0},
+            {@attempts, 0},
+            {@jitter, 1_000_001},
+            {@jitter, Integer.pow(2, 32)},
+            {@jitter, :half},
+            {@asked_max, -1}
           ] do
-        {:backoff_window, [schedule.(field, value)]}
+        {:backoff_window, [schedule(%{field => value})]}
+      end ++
+      for delays <- [{}, {-1}, {1, -1}, {Integer.pow(2, 63)}, {1, :infinity}, List.to_tuple(List.duplicate(1, 65))] do
+        {:backoff_window, [schedule(%{@curve => :list, @delays => delays})]}
       end
   end
 
@@ -342,20 +414,39 @@ defmodule ExternalService.NativeTest do
       for rule <- Native.trip_names(), do: assert(rule in options, "no option in options.ex turns #{rule} on")
 
       {:in, backoffs} = ExternalService.Options.schema(:retry)[:backoff][:type]
-      assert Enum.sort(Native.backoff_curves()) == Enum.sort(backoffs)
+      for backoff <- backoffs, do: assert(backoff in Native.backoff_curves())
     end
   end
 
   describe "backoff" do
+    defp of_curve(:list, changes),
+      do: schedule(Map.merge(%{@curve => :list, @delays => {@ms, 5 * @ms, 40 * @ms}}, changes))
+
+    defp of_curve(curve, changes), do: schedule(Map.put(changes, @curve, curve))
+
+    defp next(schedule, retry), do: Native.backoff_next(schedule, retry, 0, 0, :infinity, nil)
+
+    test "has four curves" do
+      plan = &Enum.map(Native.backoff_plan(&1, 10), fn ns -> ns / @ms end)
+      assert Native.backoff_curves() == [:exponential, :linear, :constant, :list]
+      assert plan.(of_curve(:exponential, %{})) == [10, 20, 40, 80]
+      assert plan.(of_curve(:exponential, %{@multiplier => 1_100_000})) == [10, 11, 12.1, 13.31]
+      assert plan.(of_curve(:linear, %{@step => 3 * @ms})) == [10, 13, 16, 19]
+      assert plan.(of_curve(:constant, %{})) == [10, 10, 10, 10]
+      assert plan.(of_curve(:list, %{})) == [1, 5, 40, 40]
+      assert plan.(of_curve(:list, %{@cap => 30 * @ms})) == [1, 5, 30, 30]
+    end
+
     test "plans what it then does" do
       for curve <- Native.backoff_curves(), expiry <- [:infinity, 50 * @ms, 1], cap <- [:infinity, 30 * @ms] do
-        schedule = {curve, 10 * @ms, 1, cap, expiry, 8, 0}
+        schedule = of_curve(curve, %{@cap => cap, @expiry => expiry, @attempts => 8})
         assert Native.backoff_plan(schedule, 100) == followed(schedule, 1, 0)
+        assert Native.backoff_window(schedule) == Enum.sum(Native.backoff_plan(schedule, 100))
       end
     end
 
     defp followed(schedule, retry, elapsed) do
-      case Native.backoff_next(schedule, retry, elapsed, nil) do
+      case Native.backoff_next(schedule, retry, 0, elapsed, :infinity, nil) do
         :exhausted -> []
         {:last, delay} -> [delay]
         delay -> [delay | followed(schedule, retry + 1, elapsed + delay)]
@@ -364,24 +455,93 @@ defmodule ExternalService.NativeTest do
 
     test "spends a budget to the nanosecond" do
       for budget <- [1, 999, 50_000, 12_345_678] do
-        schedule = {:exponential, 1000, 1, :infinity, budget, :infinity, 0}
+        schedule = schedule(%{@base => 1000, @expiry => budget, @attempts => :infinity})
         assert schedule |> Native.backoff_plan(1000) |> Enum.sum() == budget
       end
     end
 
-    test "saturates: retry number 63 to 67, and a million, stay at the cap" do
-      schedule = {:exponential, 1 * @ms, 1, 30_000 * @ms, :infinity, :infinity, 0}
-
-      for retry <- [63, 64, 65, 66, 67, 1_000_000, Integer.pow(2, 62)] do
-        assert Native.backoff_next(schedule, retry, 0, nil) == 30_000 * @ms
+    test "saturates: retry number 63 to 67, a million, and the largest, stay at the cap" do
+      for curve <- [:exponential, :linear], retry <- [1_000_000, Integer.pow(2, 62), Integer.pow(2, 64) - 2] do
+        changes = %{@base => @ms, @step => @ms, @attempts => Integer.pow(2, 64) - 1}
+        assert next(of_curve(curve, Map.put(changes, @cap, 30_000 * @ms)), retry) == 30_000 * @ms
+        assert next(of_curve(curve, changes), retry) > 30_000 * @ms
       end
 
-      uncapped = {:exponential, 1 * @ms, 1, :infinity, :infinity, :infinity, 0}
-      assert Native.backoff_next(uncapped, 1_000_000, 0, nil) > 30_000 * @ms
+      capped = schedule(%{@cap => 30_000 * @ms, @attempts => :infinity})
+      for retry <- 63..67, do: assert(next(capped, retry) == 30_000 * @ms)
+      assert next(capped, Integer.pow(2, 64) - 1) == :exhausted
     end
 
     test "gives the first few of a schedule without an end" do
-      assert length(Native.backoff_plan({:linear, 1, 1, :infinity, :infinity, :infinity, 0}, 7)) == 7
+      assert length(Native.backoff_plan(of_curve(:linear, %{@attempts => :infinity}), 7)) == 7
+    end
+
+    test "that would end after the deadline is late, unless there is nothing more to wait for" do
+      assert Native.backoff_next(@schedule, 1, 0, 0, 10 * @ms + 1, nil) == 10 * @ms
+      for left <- [10 * @ms, 0, -1], do: assert(Native.backoff_next(@schedule, 1, 0, 0, left, nil) == :late)
+      assert Native.backoff_next(@schedule, 5, 0, 0, 0, nil) == :exhausted
+      assert Native.backoff_after(@schedule, 1, 7 * @ms, 0, 7 * @ms) == :late
+      trimmed = schedule(%{@expiry => 5 * @ms})
+      assert Native.backoff_next(trimmed, 1, 0, 0, 5 * @ms + 1, nil) == {:last, 5 * @ms}
+      assert Native.backoff_next(trimmed, 1, 0, 0, 5 * @ms, nil) == :late
+    end
+
+    test "gives way to a delay that the server asks for, within bounds" do
+      schedule = schedule(%{@cap => 5 * @ms, @jitter => :full, @asked_max => 1000 * @ms})
+      for ms <- [0, 1, 7, 1000], do: assert(Native.backoff_after(schedule, 1, ms * @ms, 0, :infinity) == ms * @ms)
+      assert Native.backoff_after(schedule, 1, 1001 * @ms, 0, :infinity) == 1000 * @ms
+      assert Native.backoff_after(schedule, 5, 1, 0, :infinity) == :exhausted
+      assert Native.backoff_after(schedule(%{@expiry => 9}), 1, 100, 4, :infinity) == {:last, 5}
+      assert Native.backoff_after(schedule(%{@asked_max => :infinity}), 1, 100_000 * @ms, 0, :infinity) == 100_000 * @ms
+    end
+
+    test "draws its jitter from the clock, within each kind's bounds" do
+      clock = Native.clock_new(7)
+
+      draw = fn jitter, previous ->
+        schedule = schedule(%{@jitter => jitter, @cap => 500 * @ms})
+        Enum.min_max(for _ <- 1..1000, do: div(Native.backoff_next(schedule, 2, previous, 0, :infinity, clock), @ms))
+      end
+
+      assert draw.(0, 0) == {20, 20}
+      assert draw.(500_000, 0) == {10, 29}
+      assert draw.(:full, 0) == {0, 19}
+      assert draw.(:decorrelated, 20 * @ms) == {10, 59}
+      assert {low, high} = draw.(:decorrelated, Integer.pow(2, 63) - 1)
+      assert low in 10..15 and high in 495..499
+    end
+
+    test "of a seed draws the same delays again" do
+      delays = fn ->
+        clock = Native.clock_new(3)
+        schedule = schedule(%{@jitter => :decorrelated})
+        for _ <- 1..20, do: Native.backoff_next(schedule, 2, 50 * @ms, 0, :infinity, clock)
+      end
+
+      assert delays.() == delays.()
+    end
+  end
+
+  describe "a retry budget" do
+    test "is full at first, and gives no more than there is" do
+      budget = budget(Native.clock_new(1))
+      assert Native.budget_balance(budget) == 100_000_000
+      for _ <- 1..100, do: assert(Native.budget_withdraw(budget) == true)
+      assert Native.budget_withdraw(budget) == false
+      assert Native.budget_balance(budget) == 0
+    end
+
+    test "is filled by successes and by time on its clock" do
+      clock = Native.clock_new(1)
+      budget = budget(clock)
+      for _ <- 1..100, do: Native.budget_withdraw(budget)
+      for _ <- 1..5, do: assert(Native.budget_deposit(budget) == :ok)
+      assert Native.budget_balance(budget) == 1_000_000
+      Native.clock_advance(clock, 150 * @ms)
+      assert Native.budget_balance(budget) == 2_500_000
+      assert [true, true, false] == for(_ <- 1..3, do: Native.budget_withdraw(budget))
+      Native.clock_advance(clock, 3_600_000 * @ms)
+      assert Native.budget_balance(budget) == 100_000_000
     end
   end
 
