@@ -40,7 +40,7 @@ defmodule Bench.Loops do
     Concurrency.leave(concurrency, holder)
   end
 
-  loop(next_delay(schedule), do: Native.backoff_next(schedule, 3, 0, nil))
+  loop(next_delay(schedule), do: Native.backoff_next(schedule, 3, 0, 0, :infinity, nil))
 
   # The breaker tolerates ten, so it never opens.
   loop melt_ten_and_reset(service) do
@@ -72,7 +72,7 @@ defmodule Bench.Run do
   # Failures leave this window before there are enough of them to open the breaker, and it is closed throughout.
   @wide [tolerate: 1_000_000, within: 20, reset: @hour]
   # Exponential from 10 ms, capped at 2 s, five attempts, a tenth of jitter.
-  @schedule {:exponential, 10_000_000, 1, 2_000_000_000, :infinity, 5, 100_000}
+  @schedule {:exponential, 10_000_000, 0, 2_000_000, {}, 2_000_000_000, :infinity, 5, 100_000, 30_000_000_000}
 
   # Loops that only read, and so have to be faster with two processes; the others must not be slower.
   @scaling [&Loops.admit/2, &Loops.call/2]

@@ -11,16 +11,16 @@ defmodule ExternalService.Retry do
 
   @doc "Returns the time from which the schedule's budget runs; `nil` if it has none."
   @spec started(Native.schedule(), Native.clock() | nil) :: integer() | nil
-  def started({_, _, _, _, :infinity, _, _}, _clock), do: nil
+  def started({_, _, _, _, _, _, :infinity, _, _, _}, _clock), do: nil
   def started(_schedule, clock), do: Native.clock_now(clock)
 
   @doc "Returns the nanoseconds before retry number `retry`, or `:exhausted`."
   @spec next(Native.schedule(), pos_integer(), integer() | nil, Native.clock() | nil) ::
           integer() | {:last, integer()} | :exhausted
-  def next(schedule, retry, nil, clock), do: Native.backoff_next(schedule, retry, 0, clock)
+  def next(schedule, retry, nil, clock), do: Native.backoff_next(schedule, retry, 0, 0, :infinity, clock)
 
   def next(schedule, retry, started, clock),
-    do: Native.backoff_next(schedule, retry, Native.clock_now(clock) - started, clock)
+    do: Native.backoff_next(schedule, retry, 0, Native.clock_now(clock) - started, :infinity, clock)
 
   @doc "Returns how the result of an attempt is to be taken."
   @spec classify(term(), RetryOptions.t(), term()) :: {:ok, term()} | {:retry, term()}

@@ -24,6 +24,15 @@ defmodule ExternalService.RetryOptions do
 
   defstruct defaults
 
+  # The longest time the core counts.
+  @ns_max 0x7FFF_FFFF_FFFF_FFFF
+
+  # What exponential backoff multiplies with, in parts per million.
+  @doubled 2_000_000
+
+  # The longest delay in milliseconds that a server may ask for where no cap is given.
+  @asked_max 30_000
+
   @type t :: %__MODULE__{
           backoff: :exponential | :linear,
           base: non_neg_integer(),
@@ -86,8 +95,12 @@ defmodule ExternalService.RetryOptions do
   @doc false
   @spec schedule(t()) :: Native.schedule()
   def schedule(%__MODULE__{} = options) do
-    {options.backoff, Unit.ns(options.base), options.factor, Unit.ns(options.cap), Unit.ns(options.expiry),
-     options.max_attempts, jitter_ppm(options.jitter)}
+    base = Unit.ns(options.base)
+    step = min(base * options.factor, @ns_max)
+    asked_max = Unit.ns(options.cap || @asked_max)
+
+    {options.backoff, base, step, @doubled, {}, Unit.ns(options.cap), Unit.ns(options.expiry), options.max_attempts,
+     jitter_ppm(options.jitter), asked_max}
   end
 
   # A field of nil is an option that was not given.
