@@ -29,18 +29,20 @@
 
 typedef struct es_backoff_curve es_backoff_curve;
 
-/* How callers that failed together are kept from coming back together. */
-typedef enum {
-    ES_JITTER_SPREAD, /* in a band of jitter_ppm either way around the curve's delay; at the cap the band moves down
-                         instead of being cut off, so callers stay apart there too. 0 ppm: no jitter.
-                         10 %, 100 ms, cap 2 s: 90 to 110; 2 s: 1600 to 2000                                       */
-    ES_JITTER_FULL,   /* anywhere from nothing to the curve's delay. 100 ms: 0 to 100                              */
-    ES_JITTER_DECORRELATED /* anywhere from the first delay to three times the one before, in place of the curve, which
-                              only says the first. base 100 ms: 100 to 300; after 250: 100 to 750. The upper end is held
-                              at the cap before drawing, and where that leaves no room above the first delay the lower
-                              one is a third of it. base and cap 900 ms: 300 to 900 */
-} es_jitter;
-/* Full and decorrelated are those of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. */
+/* How callers that failed together are kept from coming back together.
+ *
+ * Spread: in a band of jitter_ppm either way around the curve's delay. At the cap the band moves down instead of being
+ * cut off, so callers stay apart there too. 0 ppm is no jitter.
+ *     10 % of 100 ms, cap 2 s:   90 to 110;  of 2 s: 1600 to 2000
+ * Full: anywhere from nothing to the curve's delay.
+ *     100 ms:                    0 to 100
+ * Decorrelated: anywhere from the first delay to three times the one before, in place of the curve, which only says the
+ * first. The upper end is held at the cap before drawing, and where that leaves no room above the first delay the lower
+ * end is a third of the upper.
+ *     base 100 ms:               100 to 300;  after 250: 100 to 750;  cap 90 ms: 30 to 90
+ *
+ * The last two are those of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. */
+typedef enum { ES_JITTER_SPREAD, ES_JITTER_FULL, ES_JITTER_DECORRELATED } es_jitter;
 
 typedef struct {
     const es_backoff_curve *curve; /* from es_backoff_curve_at                                              */
@@ -53,9 +55,9 @@ typedef struct {
     int64_t cap_ns;                /* no delay is longer, > 0, ES_FOREVER_NS for none                       */
     int64_t expiry_ns;             /* budget from the end of the first attempt, > 0, ES_FOREVER_NS: none    */
     uint64_t attempts_max;         /* first attempt included, >= 1, ES_NO_LIMIT for none                    */
-    es_jitter jitter;
-    uint32_t jitter_ppm;  /* 0 to ES_PPM                                                           */
-    int64_t asked_max_ns; /* a server that asks for a longer delay gets this one, >= 0             */
+    es_jitter jitter;              /* see above                                                             */
+    uint32_t jitter_ppm;           /* 0 to ES_PPM; for ES_JITTER_SPREAD only                                */
+    int64_t asked_max_ns;          /* a server that asks for a longer delay gets this one, >= 0             */
 } es_backoff;
 
 struct es_backoff_curve {

@@ -8,8 +8,8 @@ __extension__ typedef unsigned __int128 wide;
 
 static const es_growth one = {UINT64_C(1) << 63, -63};
 
-/* value * 2^exponent, rounded to 64 bits. value >= 2^126: all that is rounded here fills its 128 bits but for one, and
- * a shift by one that is known beforehand is a third of the cost. */
+/* value * 2^exponent, rounded to 64 bits. value >= 2^126, as all that is rounded here is: so the shift is by one or
+ * none, which costs less than one by a count. */
 static es_growth rounded(wide value, int exponent) {
     if (value >> 127 == 0) {
         value <<= 1;
