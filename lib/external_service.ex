@@ -280,7 +280,7 @@ defmodule ExternalService do
       @spec start_link(keyword()) :: Agent.on_start()
       def start_link(overrides \\ []) do
         options = __external_service__()
-        start = fn -> ExternalService.__start__(@external_service, options, overrides) end
+        start = fn -> ExternalService.__start__(__MODULE__, @external_service, options, overrides) end
         Agent.start_link(start, name: Module.concat(__MODULE__, Starter))
       end
 
@@ -332,7 +332,7 @@ defmodule ExternalService do
   end
 
   @doc false
-  @spec __start__(service(), options(), options()) :: :ok
-  def __start__(name, options, overrides),
-    do: :ok = start(name, options |> Keyword.delete(:name) |> Options.merge(overrides))
+  @spec __start__(module(), service(), options(), options()) :: :ok
+  def __start__(module, name, options, overrides),
+    do: :ok = Lifecycle.start(name, options |> Keyword.delete(:name) |> Options.merge(overrides), module)
 end

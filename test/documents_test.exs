@@ -8,6 +8,9 @@ defmodule ExternalService.DocumentsTest do
   alias ExternalService.{Documents, Options}
 
   doctest ExternalService.Documents.Readme
+  doctest ExternalService.Documents.Retries
+  doctest ExternalService.Documents.Time
+  doctest ExternalService.Documents.Fallback
 
   @documents ["README.md" | Path.wildcard("guides/*.md")]
 

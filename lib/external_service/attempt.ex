@@ -1,32 +1,37 @@
 defmodule ExternalService.Attempt do
   # One attempt of a call, once the breaker has let it through:
   #
-  #     rate limit > concurrency limit > function > classify
+  #     rate limit > concurrency limit > attempt timeout > function > classify
   @moduledoc false
 
-  alias ExternalService.{Concurrency, Native, RateLimiter, Retry, Service}
+  alias ExternalService.{AttemptTimeout, Concurrency, Deadline, Native, RateLimiter, Retry, Service, Telemetry}
+  alias ExternalService.{Timeout, Unit}
 
-  @typedoc """
-  How it ended: with a result, refused, or failed, by what the function returned or raised.
-  """
-  @type outcome ::
-          {:ok, term()}
-          | {:error, Exception.t()}
-          | {:retry, reason :: term()}
+  @typedoc "How it failed: by what the function returned or raised, or by taking too long."
+  @type failure ::
+          {:retry, reason :: term()}
+          | {:retry_after, non_neg_integer(), reason :: term()}
+          | {:timeout, AttemptTimeout.t()}
           | {:raised, Exception.t(), reason :: term(), Exception.stacktrace()}
+
+  @typedoc "How it ended: with a result, refused, too late to begin, or failed."
+  @type outcome :: {:ok, term()} | {:error, Exception.t() | :late} | failure()
 
   @doc "Returns the outcome, and how many nanoseconds the function took; 0 where the breaker does not ask."
   @spec run(Service.t(), (() -> term())) :: {outcome(), non_neg_integer()}
-  def run(%{rate_limit: nil, concurrency: nil, watch: watch, retry: retry, name: name}, fun) when watch != :durations,
-    do: {perform(retry, name, fun), 0}
+  def run(%{rate_limit: nil, concurrency: nil, until: nil, timeout: :infinity, watch: watch} = service, fun)
+      when watch != :durations do
+    %{retry: retry, name: name} = service
+    {perform(retry, name, fun), 0}
+  end
 
   def run(%{rate_limit: nil} = service, fun), do: counted(service, fun)
 
-  # A call that the concurrency limit refuses gives back what it took from the rate limit.
+  # A call that does not get to the function gives back what it took from the rate limit.
   def run(%{rate_limit: limiter, cost: cost} = service, fun) do
-    case RateLimiter.take(limiter, cost) do
+    case RateLimiter.take(limiter, cost, Deadline.left_ns(service.until)) do
       {:ok, place} ->
-        with {{:error, _saturated}, _duration} = refused <- counted(service, fun) do
+        with {{:error, _refusal}, _duration} = refused <- counted(service, fun) do
           RateLimiter.give_back(limiter, cost, place)
           refused
         end
@@ -39,7 +44,7 @@ defmodule ExternalService.Attempt do
   defp counted(%{concurrency: nil} = service, fun), do: timed(service, fun)
 
   defp counted(%{concurrency: concurrency} = service, fun) do
-    case Concurrency.enter(concurrency) do
+    case Concurrency.enter(concurrency, Deadline.left_ns(service.until)) do
       {:ok, holder} ->
         try do
           timed(service, fun)
@@ -52,15 +57,46 @@ defmodule ExternalService.Attempt do
     end
   end
 
-  defp timed(%{watch: :durations, clock: clock, retry: retry, name: name}, fun) do
+  defp timed(%{watch: :durations, clock: clock} = service, fun) do
     started = Native.clock_now(clock)
-    outcome = perform(retry, name, fun)
+    outcome = limited(service, fun)
     {outcome, Native.clock_now(clock) - started}
   end
 
-  defp timed(%{retry: retry, name: name}, fun), do: {perform(retry, name, fun), 0}
+  defp timed(service, fun), do: {limited(service, fun), 0}
+
+  defp limited(%{until: nil, timeout: :infinity, retry: retry, name: name}, fun), do: perform(retry, name, fun)
+
+  # What is left of the deadline is looked at again, since the limits may have made it wait.
+  defp limited(%{until: until, retry: retry, name: name} = service, fun) do
+    left = Deadline.left_ns(until)
+
+    cond do
+      left == 0 -> {:error, :late}
+      service.timeout == :infinity and service.deadline == :infinity -> perform(retry, name, fun)
+      true -> within(min(Unit.ns(service.timeout), left), service, fun)
+    end
+  end
+
+  defp within(limit, %{retry: retry, name: name, clock: clock}, fun) do
+    case Timeout.run(fun, limit, clock) do
+      :over -> timed_out(name, Unit.ms(limit))
+      ending -> perform(retry, name, fn -> Timeout.replay(ending) end)
+    end
+  end
+
+  defp timed_out(name, ms) do
+    Telemetry.timeout(name, ms)
+    {:timeout, %AttemptTimeout{context: %{service: name, timeout: ms}}}
+  end
+
+  @doc "Returns why an attempt failed, as it is told."
+  @spec reason(failure()) :: term()
+  def reason({:retry_after, _ms, reason}), do: reason
+  def reason(failure), do: elem(failure, 1)
 
   # Without exceptions to retry there is nothing to catch: what the function raises passes as it is.
+  defp perform(%{retry_exceptions: [], retry_on: nil}, _name, fun), do: Retry.classify(fun.())
   defp perform(%{retry_exceptions: []} = retry, name, fun), do: Retry.classify(fun.(), retry, name)
 
   defp perform(retry, name, fun) do

@@ -1,103 +1,185 @@
 defmodule ExternalService.Call do
   # The pipeline every call passes, outermost layer first:
   #
-  #     telemetry span > retry loop > breaker > rate limit > concurrency limit > function > classify > breaker report
+  #     telemetry span > fallback > deadline > retry loop >
+  #         breaker > rate limit > concurrency limit > attempt timeout > function > classify > breaker report
   #
   # From the rate limit to the classification it is `Attempt`'s. `service` is the service as this call sees it, the call's
   # own options in place of its. Outcomes travel as values; only `finish/2` turns them into what the caller sees.
   @moduledoc false
 
   require Logger
+  require ExternalService.Retry
 
   alias ExternalService.CircuitBreaker.Installed
 
-  alias ExternalService.{Attempt, Options, Retry, RetryOptions, Service, Telemetry, Unit, Validation}
-  alias ExternalService.{CircuitBreakerOpen, RetriesExhausted, ServiceNotStarted}
+  alias ExternalService.{
+    Attempt,
+    Deadline,
+    Fallback,
+    Options,
+    Retry,
+    RetryOptions,
+    Service,
+    Telemetry,
+    Unit,
+    Validation
+  }
 
-  @typep outcome :: Attempt.outcome()
+  alias ExternalService.{CircuitBreakerOpen, DeadlineExceeded, RetriesExhausted, ServiceNotStarted}
 
-  # How far the retrying has come: the number of the attempt, when its time budget began, whether it is the last.
-  @typep progress :: {pos_integer(), integer() | nil, boolean()}
-  @first {1, nil, false}
+  # How a call ended; where it failed, after how many attempts.
+  @typep outcome ::
+           {:ok, term()}
+           | {:error, Exception.t(), attempts :: non_neg_integer()}
+           | {:raised, Exception.t(), reason :: term(), Exception.stacktrace(), attempts :: pos_integer()}
+           | {:fallback, term()}
 
   @doc "Runs `fun` through every layer. `:return` gives refusals as `{:error, exception}`, `:raise` raises them."
   @spec run(:return | :raise, term(), RetryOptions.t() | keyword() | nil, (() -> term())) :: term()
   def run(mode, name, overrides, fun) do
     case Service.get(name) do
-      nil ->
-        if overrides, do: override(%Service{name: name, retry: %RetryOptions{}}, overrides)
-        spanned(:all, name, fn -> finish(mode, not_started(name)) end)
-
-      %Service{telemetry: telemetry} = service ->
-        service = if overrides, do: override(service, overrides), else: service
-
-        if Telemetry.spans?(telemetry),
-          do: Telemetry.span(name, fn -> finish(mode, through(service, fun)) end),
-          else: finish(mode, through(service, fun))
+      nil -> name |> Service.none() |> override(overrides) |> spanned(mode, fun)
+      service when overrides == nil -> spanned(service, mode, fun)
+      service -> service |> override(overrides) |> spanned(mode, fun)
     end
   end
 
-  defp spanned(telemetry, name, run), do: if(Telemetry.spans?(telemetry), do: Telemetry.span(name, run), else: run.())
+  defp spanned(%{telemetry: telemetry, name: name} = service, mode, fun) do
+    if Telemetry.spans?(telemetry) do
+      Telemetry.span(name, fn ->
+        outcome = covered(service, fun)
+        {finish(mode, outcome), marks(outcome)}
+      end)
+    else
+      finish(mode, covered(service, fun))
+    end
+  end
 
   @call_options Keyword.keys(Options.schema(:call))
 
+  defp override(service, nil), do: service
   defp override(service, %RetryOptions{} = retry), do: override_retry(service, retry)
 
   defp override(service, overrides) when is_list(overrides) do
     case Keyword.split(overrides, @call_options) do
-      {[], retry} ->
-        override_retry(service, retry)
-
-      {own, retry} ->
-        Validation.check_given!(:call, own)
-        override_retry(struct!(service, own), retry)
+      {[], retry} -> override_retry(service, retry)
+      {own, retry} -> service |> override_own(own) |> override_retry(retry)
     end
   end
 
+  defp override_own(service, own) do
+    Validation.check_given!(:call, own)
+    Fallback.check!(own[:fallback], service.module)
+    struct!(service, own)
+  end
+
+  defp override_retry(service, []), do: service
+
   defp override_retry(service, options) do
     retry = RetryOptions.merge(service.retry, options)
+    check_budget!(options)
     %{service | retry: retry, schedule: RetryOptions.schedule(retry)}
+  end
+
+  defp check_budget!(options) do
+    if is_list(options) and Keyword.has_key?(options, :budget) do
+      raise ArgumentError,
+            "a retry budget is shared by all calls of a service, so a call can not bring its own: give `:budget` to " <>
+              "ExternalService.start/2 in `:retry`"
+    end
   end
 
   @spec finish(:return | :raise, outcome()) :: term()
   defp finish(_mode, {:ok, value}), do: value
-  defp finish(:return, {:error, exception}), do: {:error, exception}
-  defp finish(:raise, {:error, exception}), do: raise(exception)
-  defp finish(_mode, {:raised, _exception, reason, stacktrace}), do: :erlang.raise(:error, reason, stacktrace)
+  defp finish(_mode, {:fallback, value}), do: value
+  defp finish(:return, {:error, exception, _attempts}), do: {:error, exception}
+  defp finish(:raise, {:error, exception, _attempts}), do: raise(exception)
 
-  defp not_started(name) do
+  defp finish(_mode, {:raised, _exception, reason, stacktrace, _attempts}),
+    do: :erlang.raise(:error, reason, stacktrace)
+
+  defp marks({:fallback, _value}), do: %{fallback: true}
+  defp marks(_outcome), do: %{}
+
+  defp not_started(%{name: name} = service) do
     Logger.error(
       "Service #{inspect(name)} has not been started. To initialize it, call " <>
         "ExternalService.start(#{inspect(name)}) in your application start code."
     )
 
-    {:error, %ServiceNotStarted{context: %{service: name}}}
+    cover({:error, %ServiceNotStarted{context: %{service: name}}, 0}, service)
+  end
+
+  defp covered(%{version: nil} = service, _fun), do: not_started(service)
+  defp covered(%{fallback: nil, deadline: :infinity} = service, fun), do: inherited(Deadline.current(), service, fun)
+  defp covered(%{fallback: nil} = service, fun), do: bounded(service, fun)
+  defp covered(service, fun), do: service |> bounded(fun) |> cover(service)
+
+  defp cover(outcome, %{fallback: nil}), do: outcome
+  defp cover({:ok, _value} = outcome, _service), do: outcome
+
+  defp cover(outcome, %{fallback: fallback, module: module, name: name}) do
+    context = %{service: name, attempts: elem(outcome, tuple_size(outcome) - 1), arguments: []}
+    Fallback.cover(outcome, fallback, module, context)
+  end
+
+  defp bounded(%{deadline: :infinity} = service, fun), do: inherited(Deadline.current(), service, fun)
+
+  defp bounded(%{deadline: ms, clock: clock} = service, fun) do
+    until = Deadline.sooner(Deadline.current(), ms, clock)
+    Deadline.under(until, fn -> before(service, until, fun) end)
+  end
+
+  defp inherited(nil, service, fun), do: through(service, fun)
+  defp inherited(until, service, fun), do: before(service, until, fun)
+
+  defp before(service, until, fun) do
+    service = %{service | until: until}
+    if Deadline.left_ns(until) == 0, do: too_late(service, 0, nil), else: through(service, fun)
+  end
+
+  # `reason` is why the last of the `attempts` failed.
+  defp too_late(%{name: name, until: {_clock, _at, ms}}, attempts, reason) do
+    context = %{service: name, deadline: ms, skipped: attempts == 0, attempts: attempts, reason: reason}
+    {:error, %DeadlineExceeded{context: context, cause: cause(reason)}, attempts}
   end
 
   @spec through(Service.t(), (() -> term())) :: outcome()
   defp through(%{melt: :per_call} = service, fun) do
     Retry.check_melt!(service.name, :per_call, service.retry)
-    attempt(service, fun, @first)
+    attempt(service, fun, Retry.first())
   end
 
-  defp through(service, fun), do: attempt(service, fun, @first)
+  defp through(service, fun), do: attempt(service, fun, Retry.first())
 
-  @spec attempt(Service.t(), (() -> term()), progress()) :: outcome()
+  @spec attempt(Service.t(), (() -> term()), Retry.progress()) :: outcome()
   defp attempt(service, fun, progress) do
     case Installed.enter(service) do
-      {:ok, permit} -> service |> perform(fun, permit) |> conclude(service, fun, progress, permit)
-      {:open, retry_after} -> refuse(service.name, retry_after)
+      {:ok, permit} -> admitted(service, fun, progress, permit)
+      {:open, retry_after} -> refuse(service.name, retry_after, Retry.attempts(progress))
     end
   end
 
-  defp refuse(name, retry_after) do
+  defp refuse(name, retry_after, attempts) do
     Telemetry.blown(name)
-    {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}}
+    {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}, attempts}
   end
 
   # Where the breaker only hears of failures, an attempt that ends otherwise needs no report. A probe, whose permit is a
   # tuple, is always reported.
   defguardp is_unwatched(service, permit) when service.watch == :failures and not is_tuple(permit)
+
+  # Nobody wants to hear of a success.
+  defp admitted(%{watch: :failures, budget: nil} = service, fun, progress, permit) when not is_tuple(permit) do
+    case Attempt.run(service, fun) do
+      {{:ok, _value} = success, _duration} -> success
+      ended -> conclude(ended, service, fun, progress, permit)
+    end
+  end
+
+  defp admitted(service, fun, progress, permit),
+    do: service |> perform(fun, permit) |> conclude(service, fun, progress, permit)
 
   defp perform(service, fun, permit) when is_unwatched(service, permit), do: Attempt.run(service, fun)
 
@@ -109,24 +191,31 @@ defmodule ExternalService.Call do
       :erlang.raise(kind, reason, __STACKTRACE__)
   end
 
-  defp conclude({{:ok, _value} = success, _duration}, service, _fun, _progress, permit)
-       when is_unwatched(service, permit),
-       do: success
-
   defp conclude({{:ok, _value} = success, duration}, service, _fun, _progress, permit) do
-    Installed.settle(service, permit, :success, duration)
+    Retry.deposit(service.budget)
+    unless is_unwatched(service, permit), do: Installed.settle(service, permit, :success, duration)
     success
   end
 
-  defp conclude({{:error, _exception} = refusal, _duration}, service, _fun, _progress, permit) do
+  defp conclude({{:error, :late}, _duration}, service, _fun, progress, permit) do
     unless is_unwatched(service, permit), do: Installed.settle(service, permit, :ignore, 0)
-    refusal
+    too_late(service, Retry.attempts(progress), Retry.reason(progress))
+  end
+
+  defp conclude({{:error, refusal}, _duration}, service, _fun, progress, permit) do
+    unless is_unwatched(service, permit), do: Installed.settle(service, permit, :ignore, 0)
+    {:error, refusal, Retry.attempts(progress)}
   end
 
   defp conclude({failure, duration}, service, fun, progress, permit) do
-    Telemetry.retry(service.name, elem(failure, 1))
+    reason = Attempt.reason(failure)
+    Telemetry.retry(service.name, reason)
     permit = melt(service, permit, duration)
-    again(service, fun, progress, {permit, duration}, failure)
+
+    case Retry.next(service, progress, failure, reason) do
+      {delay, progress} -> wait(service, fun, delay, progress)
+      why -> give_up(service, why, progress, {permit, duration}, failure)
+    end
   end
 
   # A probe that failed is reported at once, whatever melts the breaker else.
@@ -137,48 +226,43 @@ defmodule ExternalService.Call do
     nil
   end
 
-  defp again(service, _fun, {_attempt, _started, true} = progress, unreported, failure),
-    do: give_up(service, progress, unreported, failure)
-
-  defp again(
-         %{schedule: schedule, clock: clock} = service,
-         fun,
-         {attempt, started, false} = progress,
-         unreported,
-         failure
-       ) do
-    started = started || Retry.started(schedule, clock)
-
-    case Retry.next(schedule, attempt, started, clock) do
-      :exhausted -> give_up(service, progress, unreported, failure)
-      {:last, delay} -> wait(service, fun, delay, {attempt + 1, started, true})
-      delay -> wait(service, fun, delay, {attempt + 1, started, false})
-    end
-  end
-
   # The service may have been stopped, changed or started afresh while the call waited.
   defp wait(%{name: name, sleep: sleep, version: version} = service, fun, delay, progress) do
     sleep.(Unit.ms(delay))
 
     case Service.get(name) do
       %{version: ^version} -> attempt(service, fun, progress)
-      nil -> refuse(name, nil)
-      fresh -> attempt(%{fresh | retry: service.retry, schedule: service.schedule, cost: service.cost}, fun, progress)
+      nil -> refuse(name, nil, Retry.attempts(progress))
+      fresh -> attempt(Service.carry(fresh, service), fun, progress)
     end
   end
 
-  defp give_up(service, progress, {permit, duration}, failure) do
+  defp give_up(service, why, progress, {permit, duration}, failure) do
     if permit, do: Installed.settle(service, permit, :failure, duration)
-    exhausted(failure, service, progress)
+    if why == :empty, do: Telemetry.budget_empty(service.name, Attempt.reason(failure))
+    given_up(failure, why, service, Retry.attempts(progress) + 1)
   end
+
+  defp given_up(failure, :late, service, attempts), do: too_late(service, attempts, Attempt.reason(failure))
 
   # An exception that was retried in vain is raised in the end, as it was.
-  defp exhausted({:raised, _exception, _reason, _stacktrace} = raised, _service, _progress), do: raised
+  defp given_up({:raised, exception, reason, stacktrace}, _why, _service, attempts),
+    do: {:raised, exception, reason, stacktrace, attempts}
 
-  defp exhausted({:retry, reason}, service, {attempt, _started, _last?}) do
-    context = %{service: service.name, reason: reason, attempts: attempt}
-    {:error, %RetriesExhausted{context: context, cause: cause(reason)}}
+  # What ended the last attempt may have been the end of the whole call.
+  defp given_up({:timeout, timeout}, :exhausted, %{until: until} = service, attempts) do
+    if Deadline.left_ns(until) == 0,
+      do: too_late(service, attempts, timeout),
+      else: {:error, put_in(timeout.context[:attempts], attempts), attempts}
   end
+
+  defp given_up(failure, why, service, attempts) do
+    reason = Attempt.reason(failure)
+    {:error, %RetriesExhausted{context: context(why, service.name, reason, attempts), cause: cause(reason)}, attempts}
+  end
+
+  defp context(:exhausted, name, reason, attempts), do: %{service: name, reason: reason, attempts: attempts}
+  defp context(:empty, name, reason, attempts), do: %{service: name, reason: reason, attempts: attempts, budget: true}
 
   defp cause(reason) when is_exception(reason), do: %{kind: :error, value: reason, stacktrace: nil}
   defp cause(_reason), do: nil

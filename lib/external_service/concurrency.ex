@@ -132,10 +132,15 @@ defmodule ExternalService.Concurrency do
 
   def reconfigure(_old, service, options, clock), do: new(service, options, clock)
 
-  # The pipeline's way in and out.
+  # The pipeline's way in and out. It waits no longer than the nanoseconds that are `left` of the call's deadline.
   @doc false
-  @spec enter(t()) :: {:ok, Native.holder()} | saturated()
-  def enter(%__MODULE__{slots: slots, wait: wait} = concurrency) do
+  @spec enter(t(), non_neg_integer() | :infinity) :: {:ok, Native.holder()} | saturated()
+  def enter(concurrency, left \\ :infinity)
+
+  def enter(%__MODULE__{wait: wait} = concurrency, left) when is_integer(left) and is_integer(wait),
+    do: enter(%{concurrency | wait: min(wait, Unit.whole_ms(left))}, :infinity)
+
+  def enter(%__MODULE__{slots: slots, wait: wait} = concurrency, _left) do
     holder = holder()
 
     slots |> Native.bulkhead_acquire(holder, may_wait(wait)) |> entered(concurrency, holder)

@@ -129,3 +129,28 @@ defmodule ExternalService.ServiceNotStarted do
     http_status: 500,
     retryable: false
 end
+
+defmodule ExternalService.AttemptTimeout do
+  @moduledoc """
+  The last attempt of a call took longer than its `:timeout`, and was ended.
+
+  `context` has `:service`, `:timeout` (the milliseconds it had) and, in the call's result, `:attempts`.
+  """
+  use ExternalService.Errors,
+    message: "the attempt to call the external service took too long",
+    http_status: 504,
+    retryable: true
+end
+
+defmodule ExternalService.DeadlineExceeded do
+  @moduledoc """
+  The time for the whole call was over, or would have been before its next attempt.
+
+  `context` has `:service`, `:deadline` (the milliseconds there were), `:attempts`, `:reason` (why the last of them failed) and
+  `:skipped`: whether nothing was tried at all.
+  """
+  use ExternalService.Errors,
+    message: "the deadline of the call to the external service has passed",
+    http_status: 504,
+    retryable: false
+end

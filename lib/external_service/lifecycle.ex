@@ -5,14 +5,15 @@ defmodule ExternalService.Lifecycle do
   require Logger
 
   alias ExternalService.CircuitBreaker.{Installed, Settings}
-  alias ExternalService.{Concurrency, Options, RateLimiter, Retry, RetryOptions}
+  alias ExternalService.{Concurrency, Fallback, Options, RateLimiter, Retry, RetryOptions}
   alias ExternalService.{Service, ServiceNotStarted, Validation, VirtualClock}
 
-  @spec start(ExternalService.service(), keyword()) :: :ok
-  def start(name, given) do
+  # `module` is the one that uses the library, if it is one's.
+  @spec start(ExternalService.service(), keyword(), module() | nil) :: :ok
+  def start(name, given, module \\ nil) do
     check_wait!(name, given)
     options = Validation.validate!(:start, Options.merge(defaults(), given))
-    alone(name, fn -> replace(name, options, nil) end)
+    alone(name, fn -> replace(name, options, module, nil) end)
   end
 
   @spec reconfigure(ExternalService.service(), keyword()) :: :ok
@@ -22,7 +23,7 @@ defmodule ExternalService.Lifecycle do
 
     alone(name, fn ->
       service = Service.get(name) || raise ServiceNotStarted, context: %{service: name}
-      replace(name, Validation.validate!(:start, changed(service, changes)), service)
+      replace(name, Validation.validate!(:start, changed(service, changes)), service.module, service)
     end)
   end
 
@@ -57,12 +58,18 @@ defmodule ExternalService.Lifecycle do
   end
 
   # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
-  defp replace(name, options, kept) do
+  defp replace(name, options, module, kept) do
+    Fallback.check!(options[:fallback], module)
     retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
-    breaker = name |> Settings.resolve(options, RetryOptions.schedule(retry)) |> keep(options, kept)
+
+    breaker =
+      name
+      |> Settings.resolve(options, retry |> RetryOptions.sampled() |> RetryOptions.schedule())
+      |> keep(options, kept)
+
     Retry.check_melt!(name, breaker[:melt], retry)
     old = Service.get(name)
-    service = build(name, options, retry, breaker, kept || %Service{})
+    service = %{build(name, options, retry, breaker, kept || %Service{}) | module: module}
     Installed.replace(name, old && old.breaker, service.breaker, fn -> Service.put(service) end)
   end
 
@@ -82,6 +89,10 @@ defmodule ExternalService.Lifecycle do
       rate_limit: rate_limit,
       concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
       melt: breaker[:melt],
+      budget: Retry.budget(kept.budget, kept.retry, retry, VirtualClock.handle(clock)),
+      timeout: options[:timeout],
+      deadline: options[:deadline],
+      fallback: options[:fallback],
       retry: retry,
       schedule: RetryOptions.schedule(retry),
       clock: VirtualClock.handle(clock),

@@ -42,6 +42,28 @@ defmodule ExternalService.Options do
       type: {:options, :concurrency},
       doc: "How many calls may be in flight. Default: any number."
     ],
+    timeout: [
+      type: {:or, [@positive_ms, {:in, [:infinity]}]},
+      default: :infinity,
+      doc:
+        "Milliseconds an attempt may take. One that takes longer is ended and has failed. With it an attempt runs in a " <>
+          "process of its own."
+    ],
+    deadline: [
+      type: {:or, [@positive_ms, {:in, [:infinity]}]},
+      default: :infinity,
+      doc:
+        "Milliseconds a whole call may take, its waits and retries included. With it, too, an attempt runs in a process " <>
+          "of its own."
+    ],
+    fallback: [
+      type: :fallback,
+      doc:
+        "What a call returns instead of an error: a function of the error, or of the error and a map with `:service`, " <>
+          "`:attempts` and `:arguments`; the name of such a function in the module that uses the library; " <>
+          "`{:value, term}`; or a list of `{exception module | function of the error | :any, fallback}`, tried in order. " <>
+          "Default: `nil`, none."
+    ],
     sleep_function: [
       type: {:fun, 1},
       doc: "Called with the milliseconds of every wait. Default: the calling process sleeps, on the service's `:clock`."
@@ -163,11 +185,22 @@ defmodule ExternalService.Options do
 
   @retry [
     backoff: [
-      type: {:in, [:exponential, :linear]},
+      type: {:or, [{:in, [:exponential, :linear, :constant]}, {:list, @ms, 64}, {:fun, 1}]},
       default: :exponential,
-      doc: "How delays grow: `:exponential` doubles them, `:linear` adds `:factor` times `:base`."
+      doc:
+        "How delays grow: `:exponential` multiplies them by `:multiplier`, `:linear` adds `:increment`, `:constant` keeps " <>
+          "`:base`; or a list of delays, of which the last one repeats; or a function of the number of the retry, from 1."
     ],
     base: [type: @ms, default: 10, doc: "Milliseconds before the first retry."],
+    multiplier: [
+      type: {:share, 1.0, 1_000.0},
+      default: 2,
+      doc: "How many times longer each `:exponential` delay is."
+    ],
+    increment: [
+      type: @ms,
+      doc: "How many milliseconds longer each `:linear` delay is. Default: `:factor` times `:base`."
+    ],
     factor: [
       type: {:integer, 1, @max_count},
       default: 1,
@@ -185,9 +218,23 @@ defmodule ExternalService.Options do
       doc: "How many attempts a call makes at most, the first one included."
     ],
     jitter: [
-      type: {:or, [:boolean, {:share, 0.0, 1.0}]},
+      type: {:or, [:boolean, {:share, 0.0, 1.0}, {:in, [:full, :decorrelated]}]},
       default: false,
-      doc: "Spreads each delay around itself by this proportion. `true`: 0.1."
+      doc:
+        "Spreads each delay around itself by this proportion; `true`: 0.1. `:full` draws it from 0 up to itself. " <>
+          "`:decorrelated` draws it from `:base` up to three times the delay before, whatever the `:backoff`."
+    ],
+    retry_after_max: [
+      type: @ms,
+      doc:
+        "The longest wait, in milliseconds, that a `{:retry_after, ms, reason}` gets. Default: `:cap`, or 30 seconds."
+    ],
+    budget: [
+      type: {:or, [:boolean, {:options, :budget}]},
+      default: false,
+      doc:
+        "Bounds the retries of all calls together: `true`, or how. When it is empty a call keeps what its last attempt " <>
+          "gave. It is the service's: a call can not bring its own."
     ],
     retry_on: [
       type: {:fun, 1},
@@ -197,6 +244,19 @@ defmodule ExternalService.Options do
       type: {:or, [{:list, :module}, {:fun, 1}]},
       default: [],
       doc: "Exception modules, or a function of the exception, that say which raised exceptions are retried."
+    ]
+  ]
+
+  @budget [
+    ratio: [
+      type: {:share, 0.0, 1.0},
+      default: 0.2,
+      doc: "Retries that each successful attempt pays for."
+    ],
+    min_per_second: [
+      type: {:integer, 0, 1_000_000},
+      default: 10,
+      doc: "Retries a second that there are besides. Ten seconds' worth can be saved up."
     ]
   ]
 
@@ -247,7 +307,10 @@ defmodule ExternalService.Options do
   ]
 
   @call [
-    cost: [type: {:integer, 1, @max_count}, default: 1, doc: "What the call takes from the rate limit."]
+    cost: [type: {:integer, 1, @max_count}, default: 1, doc: "What the call takes from the rate limit."],
+    timeout: [type: @start[:timeout][:type], doc: "Milliseconds each attempt may take."],
+    deadline: [type: @start[:deadline][:type], doc: "Milliseconds the call may take."],
+    fallback: [type: :fallback, doc: "What the call returns instead of an error; `nil`: the error."]
   ]
 
   @schemas %{
@@ -256,6 +319,7 @@ defmodule ExternalService.Options do
     half_open: @half_open,
     reset_backoff: @reset_backoff,
     retry: @retry,
+    budget: @budget,
     rate_limit: @rate_limit,
     concurrency: @concurrency,
     open: @open,
@@ -263,7 +327,16 @@ defmodule ExternalService.Options do
   }
 
   @type group ::
-          :start | :circuit_breaker | :half_open | :reset_backoff | :retry | :rate_limit | :concurrency | :open | :call
+          :start
+          | :circuit_breaker
+          | :half_open
+          | :reset_backoff
+          | :retry
+          | :budget
+          | :rate_limit
+          | :concurrency
+          | :open
+          | :call
 
   @doc "Returns the options of a group that have a default, with it."
   @spec defaults(group()) :: keyword()

@@ -24,7 +24,7 @@ defmodule ExternalService.RateLimiter do
   require Logger
 
   alias ExternalService.RateLimiter.Basic
-  alias ExternalService.{RateLimited, Service, ServiceNotStarted, Telemetry, VirtualClock}
+  alias ExternalService.{RateLimited, Service, ServiceNotStarted, Telemetry, Unit, VirtualClock}
 
   @enforce_keys [:service, :backend, :config, :made, :sleep, :wait]
   defstruct @enforce_keys
@@ -166,10 +166,14 @@ defmodule ExternalService.RateLimiter do
 
   defp wait(options), do: Keyword.get_lazy(options, :wait, fn -> min(options[:per], 5_000) end)
 
-  # The pipeline's way in, perhaps after a wait, and back.
+  # The pipeline's way in, perhaps after a wait, and back. A wait that is longer than the nanoseconds that are `left` of
+  # the call's deadline is refused like one that is longer than `:wait`.
   @doc false
-  @spec take(t(), pos_integer()) :: {:ok, place()} | rate_limited()
-  def take(%__MODULE__{wait: wait} = limiter, cost), do: take(limiter, cost, wait, true)
+  @spec take(t(), pos_integer(), non_neg_integer() | :infinity) :: {:ok, place()} | rate_limited()
+  def take(limiter, cost, left \\ :infinity)
+  def take(%__MODULE__{wait: wait} = limiter, cost, :infinity), do: take(limiter, cost, wait, true)
+  def take(%__MODULE__{wait: false} = limiter, cost, _left), do: take(limiter, cost, false, true)
+  def take(%__MODULE__{wait: wait} = limiter, cost, left), do: take(limiter, cost, min(wait, Unit.whole_ms(left)), true)
 
   defp take(%__MODULE__{service: service, backend: backend} = limiter, cost, wait, first?) do
     case backend.reserve(service, limiter.config, cost, wait) do

@@ -4,32 +4,96 @@ defmodule ExternalService.Retry do
 
   require Logger
 
-  alias ExternalService.{Native, RetryOptions}
+  alias ExternalService.{Attempt, Deadline, Native, RetryOptions, Service, Unit, Validation}
 
   # The longest wait the VM's timers take.
   @sleep_max 0xFFFF_FFFF
 
-  @doc "Returns the time from which the schedule's budget runs; `nil` if it has none."
-  @spec started(Native.schedule(), Native.clock() | nil) :: integer() | nil
-  def started({_, _, _, _, _, _, :infinity, _, _, _}, _clock), do: nil
-  def started(_schedule, clock), do: Native.clock_now(clock)
+  # The longest time that the core's clock counts.
+  @longest_ms div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
 
-  @doc "Returns the nanoseconds before retry number `retry`, or `:exhausted`."
-  @spec next(Native.schedule(), pos_integer(), integer() | nil, Native.clock() | nil) ::
-          integer() | {:last, integer()} | :exhausted
-  def next(schedule, retry, nil, clock), do: Native.backoff_next(schedule, retry, 0, 0, :infinity, clock)
+  @typedoc """
+  How far a call has come: the number of its attempt, when its time for retries began, its last delay, whether the attempt
+  is its last, and why the one before failed.
+  """
+  @type progress :: {pos_integer(), integer() | nil, previous :: non_neg_integer(), boolean(), reason :: term()}
 
-  def next(schedule, retry, started, clock),
-    do: Native.backoff_next(schedule, retry, 0, Native.clock_now(clock) - started, :infinity, clock)
+  @doc "Where a call begins."
+  defmacro first, do: quote(do: {1, nil, 0, false, nil})
 
-  @doc "Returns how the result of an attempt is to be taken."
-  @spec classify(term(), RetryOptions.t(), term()) :: {:ok, term()} | {:retry, term()}
-  def classify(:retry, _retry, _service), do: {:retry, :reason_unknown}
-  def classify({:retry, reason}, _retry, _service), do: {:retry, reason}
-  def classify(value, %{retry_on: nil}, _service), do: {:ok, value}
+  @doc "Returns how many attempts are over."
+  @spec attempts(progress()) :: non_neg_integer()
+  def attempts(progress), do: elem(progress, 0) - 1
 
-  def classify(value, %{retry_on: predicate}, service),
-    do: if(holds?(predicate, value, :retry_on, service), do: {:retry, value}, else: {:ok, value})
+  @doc "Returns why the last of those failed; `nil` if there was none."
+  @spec reason(progress()) :: term()
+  def reason(progress), do: elem(progress, 4)
+
+  @doc "Returns the nanoseconds to wait, and how far the call has come then; or why it has to end."
+  @spec next(Service.t(), progress(), Attempt.failure(), reason :: term()) ::
+          {non_neg_integer(), progress()} | :exhausted | :late | :empty
+  def next(_service, {_attempt, _started, _previous, true, _reason}, _failure, _why), do: :exhausted
+
+  def next(%{schedule: schedule, clock: clock} = service, {attempt, started, previous, false, _reason}, failure, why) do
+    started = started || started(schedule, clock)
+
+    case ask(service, attempt, previous, elapsed(started, clock), failure) do
+      delay when is_integer(delay) -> afford(service, {delay, {attempt + 1, started, delay, false, why}})
+      {:last, delay} -> afford(service, {delay, {attempt + 1, started, delay, true, why}})
+      ended -> ended
+    end
+  end
+
+  # The server knows better than the schedule how long to wait.
+  defp ask(%{schedule: schedule, until: until}, attempt, _previous, elapsed, {:retry_after, ms, _reason}),
+    do: Native.backoff_after(schedule, attempt, Unit.ns(min(ms, @longest_ms)), elapsed, Deadline.left_ns(until))
+
+  defp ask(%{schedule: schedule, until: until, clock: clock} = service, attempt, previous, elapsed, _failure) do
+    schedule
+    |> RetryOptions.at(service.retry, attempt)
+    |> Native.backoff_next(attempt, previous, elapsed, Deadline.left_ns(until), clock)
+  end
+
+  # The time from which the schedule's budget runs; `nil` if it has none.
+  defp started(schedule, clock), do: if(RetryOptions.expires?(schedule), do: Native.clock_now(clock))
+
+  defp elapsed(nil, _clock), do: 0
+  defp elapsed(started, clock), do: Native.clock_now(clock) - started
+
+  defp afford(%{budget: nil}, step), do: step
+  defp afford(%{budget: budget}, step), do: if(Native.budget_withdraw(budget), do: step, else: :empty)
+
+  @doc "Makes the retry budget that a service's options describe. `kept` is the one that it has, made from `old` options."
+  @spec budget(Native.budget() | nil, RetryOptions.t() | nil, RetryOptions.t(), Native.clock() | nil) ::
+          Native.budget() | nil
+  def budget(kept, %{budget: same}, %{budget: same}, _clock) when kept != nil, do: kept
+  def budget(_kept, _old, %{budget: none}, _clock) when none in [false, nil], do: nil
+
+  def budget(_kept, _old, %{budget: options}, clock) do
+    options = Validation.validate!(:budget, if(options == true, do: [], else: options), [:retry, :budget])
+    Native.budget_new({Unit.ppm(options[:ratio]), options[:min_per_second]}, clock)
+  end
+
+  @doc "Pays a successful attempt into the retry budget."
+  @spec deposit(Native.budget() | nil) :: :ok
+  def deposit(nil), do: :ok
+  def deposit(budget), do: Native.budget_deposit(budget)
+
+  @doc "Returns how the result of an attempt is to be taken, going by its shape."
+  @spec classify(term()) :: {:ok, term()} | {:retry, term()} | {:retry_after, non_neg_integer(), term()}
+  def classify(:retry), do: {:retry, :reason_unknown}
+  def classify({:retry, reason}), do: {:retry, reason}
+  def classify({:retry_after, ms, reason}) when is_integer(ms), do: {:retry_after, max(ms, 0), reason}
+  def classify(value), do: {:ok, value}
+
+  @doc "The same, and asks `:retry_on` about what has no shape of a failure."
+  @spec classify(term(), RetryOptions.t(), term()) ::
+          {:ok, term()} | {:retry, term()} | {:retry_after, non_neg_integer(), term()}
+  def classify(value, %{retry_on: predicate}, service) do
+    with {:ok, value} when predicate != nil <- classify(value) do
+      if holds?(predicate, value, :retry_on, service), do: {:retry, value}, else: {:ok, value}
+    end
+  end
 
   @doc "Returns whether a raised exception is to be retried."
   @spec exception?(Exception.t(), RetryOptions.t(), term()) :: boolean()
@@ -55,7 +119,9 @@ defmodule ExternalService.Retry do
   def sleep(ms), do: ms |> min(@sleep_max) |> Process.sleep()
 
   # A predicate is the user's: when it fails it has matched nothing, and the call's own outcome stands.
-  defp holds?(predicate, value, option, service) do
+  @doc "Returns whether the user's predicate, given as `option`, takes `value`."
+  @spec holds?((term() -> as_boolean(term())), term(), atom(), term()) :: boolean()
+  def holds?(predicate, value, option, service) do
     if predicate.(value), do: true, else: false
   catch
     kind, reason ->

@@ -20,27 +20,32 @@ defmodule ExternalService.RetryOptions do
   is running.
   """
 
+  # The longest time that the core's clock counts, in nanoseconds and in milliseconds.
+  @longest 0x7FFF_FFFF_FFFF_FFFF
+  @longest_ms div(@longest, 1_000_000)
+
+  # The longest wait that a server may ask for, without a `:retry_after_max` and a `:cap`.
+  @asked_max 30_000_000_000
+
+  # As many delays of a function as its window is made of, like those of a list.
+  @sampled 64
+
   defaults = for {key, declared} <- Options.schema(:retry), do: {key, Keyword.get(declared, :default)}
 
   defstruct defaults
 
-  # The longest time the core counts.
-  @ns_max 0x7FFF_FFFF_FFFF_FFFF
-
-  # What exponential backoff multiplies with, in parts per million.
-  @doubled 2_000_000
-
-  # The longest delay in milliseconds that a server may ask for where no cap is given.
-  @asked_max 30_000
-
   @type t :: %__MODULE__{
-          backoff: :exponential | :linear,
+          backoff: :exponential | :linear | :constant | [non_neg_integer()] | (pos_integer() -> number()),
           base: non_neg_integer(),
+          multiplier: number(),
+          increment: non_neg_integer() | nil,
           factor: pos_integer(),
           cap: pos_integer() | nil,
           expiry: pos_integer() | :infinity | nil,
           max_attempts: pos_integer() | :infinity,
-          jitter: boolean() | number(),
+          jitter: boolean() | number() | :full | :decorrelated,
+          retry_after_max: non_neg_integer() | nil,
+          budget: boolean() | keyword(),
           retry_on: (term() -> as_boolean(term())) | nil,
           retry_exceptions: [module()] | (Exception.t() -> as_boolean(term()))
         }
@@ -88,25 +93,66 @@ defmodule ExternalService.RetryOptions do
   """
   @spec window(t() | keyword()) :: non_neg_integer() | :infinity
   def window(options) do
-    options |> new() |> schedule() |> Native.backoff_window() |> Unit.ms()
+    options |> new() |> sampled() |> schedule() |> Native.backoff_window() |> Unit.ms()
   end
+
+  # Options with the first delays of a function in its place.
+  @doc false
+  @spec sampled(t()) :: t()
+  def sampled(%__MODULE__{backoff: backoff} = options) when is_function(backoff) do
+    delays = for retry <- 1..@sampled, do: div(asked(backoff.(retry), options), 1_000_000)
+    %{options | backoff: delays}
+  end
+
+  def sampled(options), do: options
 
   # What the core's backoff works on.
   @doc false
   @spec schedule(t()) :: Native.schedule()
   def schedule(%__MODULE__{} = options) do
-    base = Unit.ns(options.base)
-    step = min(base * options.factor, @ns_max)
-    asked_max = Unit.ns(options.cap || @asked_max)
+    {curve, delays} = curve(options.backoff)
+    cap = Unit.ns(options.cap)
 
-    {options.backoff, base, step, @doubled, {}, Unit.ns(options.cap), Unit.ns(options.expiry), options.max_attempts,
-     jitter_ppm(options.jitter), asked_max}
+    {curve, Unit.ns(options.base), step(options), Unit.ppm(options.multiplier), delays, cap, Unit.ns(options.expiry),
+     options.max_attempts, jitter(options.jitter), asked_max(options.retry_after_max, cap)}
+  end
+
+  # A function of the user's is asked when its delay is needed.
+  defp curve(backoff) when is_function(backoff), do: {:constant, {}}
+  defp curve(backoff) when is_list(backoff), do: {:list, backoff |> Enum.map(&Unit.ns/1) |> List.to_tuple()}
+  defp curve(backoff), do: {backoff, {}}
+
+  defp step(%{increment: nil, factor: factor, base: base}), do: min(Unit.ns(factor * base), @longest)
+  defp step(%{increment: increment}), do: Unit.ns(increment)
+
+  defp jitter(false), do: 0
+  defp jitter(true), do: Unit.ppm(0.1)
+  defp jitter(share) when is_number(share), do: Unit.ppm(share)
+  defp jitter(mode), do: mode
+
+  defp asked_max(nil, :infinity), do: @asked_max
+  defp asked_max(nil, cap), do: cap
+  defp asked_max(ms, _cap), do: Unit.ns(ms)
+
+  @doc false
+  @spec expires?(Native.schedule()) :: boolean()
+  def expires?(schedule), do: elem(schedule, 6) != :infinity
+
+  # The schedule for retry number `retry`: where the backoff is a function, with what that says as its delay.
+  @doc false
+  @spec at(Native.schedule(), t(), pos_integer()) :: Native.schedule()
+  def at(schedule, %{backoff: backoff} = options, retry) when is_function(backoff),
+    do: put_elem(schedule, 1, asked(backoff.(retry), options))
+
+  def at(schedule, _options, _retry), do: schedule
+
+  defp asked(ms, _options) when is_number(ms), do: ms |> max(0) |> min(@longest_ms) |> Kernel.*(1_000_000) |> round()
+
+  defp asked(other, %{backoff: backoff}) do
+    raise ArgumentError,
+          "the backoff function #{inspect(backoff)} returned #{inspect(other)}, and not a number of milliseconds"
   end
 
   # A field of nil is an option that was not given.
   defp given(options), do: for({key, value} <- Map.to_list(options), key != :__struct__, value != nil, do: {key, value})
-
-  defp jitter_ppm(false), do: 0
-  defp jitter_ppm(true), do: Unit.ppm(0.1)
-  defp jitter_ppm(share), do: Unit.ppm(share)
 end

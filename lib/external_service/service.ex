@@ -1,7 +1,11 @@
 defmodule ExternalService.Service do
   # A started service: everything a call needs, made once by start and never changed. It is kept in a persistent term,
   # the cheapest thing to read; writing one is slow, but happens only when a service is started or stopped.
+  #
+  # A call has its own copy where it has options of its own, or a deadline (`until`).
   @moduledoc false
+
+  alias ExternalService.RetryOptions
 
   defstruct [
     :name,
@@ -18,7 +22,13 @@ defmodule ExternalService.Service do
     :sleep,
     :telemetry,
     :options,
-    cost: 1
+    :budget,
+    :module,
+    :until,
+    cost: 1,
+    timeout: :infinity,
+    deadline: :infinity,
+    fallback: nil
   ]
 
   @type t :: %__MODULE__{
@@ -36,8 +46,25 @@ defmodule ExternalService.Service do
           sleep: (non_neg_integer() -> any()),
           telemetry: :all | :changes,
           options: keyword(),
-          cost: pos_integer()
+          budget: ExternalService.Native.budget() | nil,
+          module: module() | nil,
+          until: ExternalService.Deadline.t() | nil,
+          cost: pos_integer(),
+          timeout: pos_integer() | :infinity,
+          deadline: pos_integer() | :infinity,
+          fallback: ExternalService.Fallback.t() | nil
         }
+
+  # What a call may bring along.
+  @own [:retry, :schedule, :until, :cost, :timeout, :deadline, :fallback]
+
+  @doc "Returns `service` with what `call`, a call's copy of it or of its predecessor, brought along."
+  @spec carry(t(), t()) :: t()
+  def carry(%__MODULE__{} = service, %__MODULE__{} = call), do: struct!(service, Map.take(call, @own) |> Map.to_list())
+
+  @doc "Stands for a service that is not started."
+  @spec none(ExternalService.service()) :: t()
+  def none(name), do: %__MODULE__{name: name, retry: %RetryOptions{}, telemetry: :all}
 
   @spec get(ExternalService.service()) :: t() | nil
   def get(name), do: :persistent_term.get({__MODULE__, name}, nil)

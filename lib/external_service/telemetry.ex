@@ -5,7 +5,7 @@ defmodule ExternalService.Telemetry do
   | event | measurements | metadata, besides `:service` |
   | --- | --- | --- |
   | `[:external_service, :call, :start]` | `monotonic_time`, `system_time` | `telemetry_span_context` |
-  | `[:external_service, :call, :stop]` | `duration`, `monotonic_time` | `result`, `telemetry_span_context` |
+  | `[:external_service, :call, :stop]` | `duration`, `monotonic_time` | `result`, `telemetry_span_context`; `fallback: true` if it is a fallback's |
   | `[:external_service, :call, :exception]` | `duration`, `monotonic_time` | `kind`, `reason`, `stacktrace`, `telemetry_span_context` |
   | `[:external_service, :call, :retry]` | `count` | `reason` |
   | `[:external_service, :circuit_breaker, :blown]` | `count` | |
@@ -17,12 +17,17 @@ defmodule ExternalService.Telemetry do
   | `[:external_service, :concurrency, :rejected]` | `limit`, `wait_time` (ms) | |
   | `[:external_service, :concurrency, :waited]` | `limit`, `wait_time` (ms) | |
   | `[:external_service, :concurrency, :reclaimed]` | `limit`, `count` | |
+  | `[:external_service, :timeout]` | `count`, `timeout` (ms) | |
+  | `[:external_service, :budget, :empty]` | `count` | `reason` |
+  | `[:external_service, :fallback]` | `count` | `reason` |
 
   Times are in native units, `retry_after` is in milliseconds. `:retry` is emitted for each failed attempt, the last one
   included; `:blown` for each refused attempt; `:opened`, `:half_opened` and `:closed` once for each change, in the order of
   the changes, with what was counted at that moment, the `:rule` that fired and the `:reason` a hand gave; `:waited` when a wait of more
   than 0 ms ended with a slot; `:reclaimed` when slots were taken from calls that held them for longer than
-  `:reclaim_after`, so that more calls than the limit may be in flight.
+  `:reclaim_after`, so that more calls than the limit may be in flight; `:timeout` for each attempt that was ended; `:empty`
+  when a retry was not made because the retry budget was empty; `:fallback` when a call's fallback is about to run, the error
+  being the `:reason`.
 
   Events go to `:telemetry` where that library is loaded. Where it is not, the functions of this module keep the handlers:
 
@@ -62,13 +67,20 @@ defmodule ExternalService.Telemetry do
   @concurrency_waited [:external_service, :concurrency, :waited]
   @concurrency_reclaimed [:external_service, :concurrency, :reclaimed]
 
+  @timeout [:external_service, :timeout]
+  @budget_empty [:external_service, :budget, :empty]
+  @fallback [:external_service, :fallback]
+
   @events [@call_start, @call_stop, @call_exception, @call_retry, @blown, @opened, @half_opened, @closed] ++
             [
               @rate_limit_sleep,
               @rate_limit_rejected,
               @concurrency_rejected,
               @concurrency_waited,
-              @concurrency_reclaimed
+              @concurrency_reclaimed,
+              @timeout,
+              @budget_empty,
+              @fallback
             ]
 
   @doc "Returns the names of all events."
@@ -101,8 +113,9 @@ defmodule ExternalService.Telemetry do
   def spans?(:changes), do: false
   def spans?(:all), do: library?() or Handlers.any?([@call_start, @call_stop, @call_exception])
 
+  # `fun` returns its result, and what else the end of the call is to tell of it.
   @doc false
-  @spec span(term(), (() -> result)) :: result when result: term()
+  @spec span(term(), (() -> {result, map()})) :: result when result: term()
   def span(service, fun) do
     started = System.monotonic_time()
     metadata = %{service: service, telemetry_span_context: make_ref()}
@@ -116,8 +129,8 @@ defmodule ExternalService.Telemetry do
         execute(@call_exception, since(started), Map.merge(metadata, failure))
         :erlang.raise(kind, reason, __STACKTRACE__)
     else
-      result ->
-        execute(@call_stop, since(started), Map.put(metadata, :result, result))
+      {result, marks} ->
+        execute(@call_stop, since(started), metadata |> Map.put(:result, result) |> Map.merge(marks))
         result
     end
   end
@@ -181,6 +194,18 @@ defmodule ExternalService.Telemetry do
   @spec concurrency_reclaimed(term(), pos_integer(), pos_integer()) :: :ok
   def concurrency_reclaimed(service, limit, count),
     do: execute(@concurrency_reclaimed, %{limit: limit, count: count}, %{service: service})
+
+  @doc false
+  @spec timeout(term(), non_neg_integer()) :: :ok
+  def timeout(service, ms), do: execute(@timeout, %{count: 1, timeout: ms}, %{service: service})
+
+  @doc false
+  @spec budget_empty(term(), term()) :: :ok
+  def budget_empty(service, reason), do: execute(@budget_empty, %{count: 1}, %{service: service, reason: reason})
+
+  @doc false
+  @spec fallback(term(), Exception.t()) :: :ok
+  def fallback(service, error), do: execute(@fallback, %{count: 1}, %{service: service, reason: error})
 
   defp change_event(state) when state in [:open, :forced_open], do: @opened
   defp change_event(:half_open), do: @half_opened

@@ -7,6 +7,8 @@ defmodule ExternalService.ErrorsTest do
   @errors [
     {RetriesExhausted, "exhausted all retries while calling the external service", 503, false},
     {CircuitBreakerOpen, "the circuit breaker for the external service is open", 503, true},
+    {ExternalService.AttemptTimeout, "the attempt to call the external service took too long", 504, true},
+    {ExternalService.DeadlineExceeded, "the deadline of the call to the external service has passed", 504, false},
     {ServiceNotStarted, "the external service has not been started", 500, false}
   ]
 

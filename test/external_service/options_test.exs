@@ -15,6 +15,17 @@ defmodule ExternalService.OptionsTest do
       retry: {[[]], [[base: 1], quote(do: %RetryOptions{max_attempts: 1})]},
       rate_limit: {[], [[limit: 1, per: 1]]},
       concurrency: {[], [[limit: 1]]},
+      timeout: {[:infinity], [1, @long]},
+      deadline: {[:infinity], [1, @long]},
+      fallback: {
+        [nil],
+        [
+          quote(do: &Function.identity/1),
+          quote(do: &max/2),
+          {:value, 1},
+          [{KeyError, {:value, 1}}, {:any, [{:any, {:value, 2}}]}]
+        ]
+      },
       sleep_function: {[], [quote(do: &Function.identity/1)]},
       clock: {[], [quote(do: VirtualClock.new())]},
       telemetry: {[], [:all, :changes]}
@@ -38,15 +49,23 @@ defmodule ExternalService.OptionsTest do
       backend: {[], [StandIn, {StandIn, []}, {StandIn, [colour: :red]}]}
     ],
     retry: [
-      backoff: {[], [:exponential, :linear]},
+      backoff: {[[1], 'chars'], [:exponential, :linear, :constant, [0], [5, 5, @long], quote(do: &(&1 * 10))]},
       base: {[0], [1, @long]},
+      multiplier: {[1.5], [1, 2, 1.0, 1_000]},
+      increment: {[0], [1, @long]},
       factor: {[], [1, 1_000_000]},
       cap: {[], [1, @long]},
       expiry: {[:infinity], [1, @long]},
       max_attempts: {[:infinity], [1, 1_000_000]},
-      jitter: {[true, false, 0, 0.0], [0.1, 1.0, 1]},
+      jitter: {[true, false, 0, 0.0], [0.1, 1.0, 1, :full, :decorrelated]},
+      retry_after_max: {[0], [1, @long]},
+      budget: {[true, false, []], [[ratio: 0.1]]},
       retry_on: {[], [quote(do: &Function.identity/1)]},
       retry_exceptions: {[[], [:exponential]], [[KeyError], quote(do: &Function.identity/1)]}
+    ],
+    budget: [
+      ratio: {[0, 0.0], [0.1, 1.0, 1]},
+      min_per_second: {[0], [1, 1_000_000]}
     ],
     half_open: [
       probes: {[], [1, 1_000]},
@@ -81,6 +100,15 @@ defmodule ExternalService.OptionsTest do
     circuit_breaker: {:window, {:calls, 1_000_001}},
     circuit_breaker: {:consecutive, 1_000_001},
     circuit_breaker: {:reset_jitter, 1.0000001},
+    retry: {:multiplier, 1_000.5},
+    retry: {:backoff, List.duplicate(1, 65)},
+    retry: {:backoff, [10, -1]},
+    budget: {:ratio, 1.0000001},
+    budget: {:min_per_second, 1_000_001},
+    start: {:fallback, []},
+    start: {:fallback, [{KeyError, nil}]},
+    start: {:fallback, [{"KeyError", {:value, 1}}]},
+    start: {:fallback, [KeyError: {:value, 1}, oops: 1]},
     half_open: {:probes, 1_001},
     half_open: {:successes, 1_000_001},
     concurrency: {:limit, 1_000_001},
@@ -124,7 +152,7 @@ defmodule ExternalService.OptionsTest do
       {:infinity, []},
       self(),
       make_ref(),
-      fn _one, _two -> true end
+      fn _one, _two, _three -> true end
     ]
   end
 
@@ -144,6 +172,8 @@ defmodule ExternalService.OptionsTest do
     {[circuit_breaker: [{group, Keyword.put(required, option, value)}]], [:circuit_breaker, group]}
   end
 
+  defp placed(:budget, option, value), do: {[retry: [budget: [{option, value}]]], [:retry, :budget]}
+
   defp placed(group, option, value),
     do: {[{group, Keyword.put(Keyword.get(@required, group, []), option, value)}], [group]}
 
@@ -159,6 +189,11 @@ defmodule ExternalService.OptionsTest do
   defp refused(service, :circuit_breaker, :reset_backoff, []) do
     error = catch_error(ExternalService.start(service, circuit_breaker: [reset_backoff: []]))
     assert %ValidationError{key: :max, keys_path: [:circuit_breaker, :reset_backoff]} = error
+  end
+
+  # A name is what a fallback may be, but there is no module that has a function of that name.
+  defp refused(service, :start, :fallback, name) when is_atom(name) and not is_boolean(name) do
+    assert_raise ArgumentError, ~r/names no public function/, fn -> ExternalService.start(service, fallback: name) end
   end
 
   # A group without what it requires is refused for that.
@@ -233,7 +268,7 @@ defmodule ExternalService.OptionsTest do
   end
 
   for {group, {option, value}} <- @too_high do
-    test "#{inspect(option)} of #{group} refuses #{inspect(value)}, just above what it accepts", %{service: s} do
+    test "#{inspect(option)} of #{group} refuses #{inspect(value, limit: 3)}, just above what it accepts", %{service: s} do
       refused(s, unquote(group), unquote(option), unquote(value))
     end
   end
@@ -247,15 +282,34 @@ defmodule ExternalService.OptionsTest do
     end
   end
 
-  test ":cost is refused by call/3 unless it is a positive integer", %{service: s} do
-    ExternalService.start(s)
+  for {option, accepted, values} <- [
+        {:cost, [], [1]},
+        {:timeout, [:infinity], [1_000, @long]},
+        {:deadline, [:infinity], [60_000, @long]},
+        {:fallback, [nil], [{:value, 1}]}
+      ] do
+    test "#{inspect(option)} is refused by call/3 unless it is what it has to be", %{service: s} do
+      ExternalService.start(s)
 
-    for value <- refused_by([]) do
-      assert %ValidationError{key: :cost} = catch_error(ExternalService.call(s, [cost: value], attempting(1)))
+      for value <- refused_by(unquote(accepted)),
+          not (unquote(option) == :fallback and is_atom(value)) or is_boolean(value) do
+        given = [{unquote(option), value}]
+        assert %ValidationError{key: unquote(option)} = catch_error(ExternalService.call(s, given, attempting(1)))
+      end
+
+      assert attempts() == 0
+
+      for value <- unquote(Macro.escape(accepted ++ values)),
+          do: assert(ExternalService.call(s, [{unquote(option), value}], fn -> :done end) == :done)
     end
+  end
 
+  test ":budget is the service's: a call that brings one is told so", %{service: s} do
+    ExternalService.start(s, retry: [budget: true])
+    error = raised(fn -> ExternalService.call(s, [budget: [ratio: 0.5]], attempting(1)) end)
+    assert %ArgumentError{} = error
+    assert Exception.message(error) =~ "ExternalService.start/2"
     assert attempts() == 0
-    assert ExternalService.call(s, [cost: 1], fn -> :done end) == :done
   end
 
   describe "unknown options" do

@@ -21,3 +21,18 @@ defmodule ExternalService.Documents.CircuitBreakers do
   @external_resource "guides/circuit-breakers.md"
   @moduledoc ExternalService.Documents.examples("guides/circuit-breakers.md")
 end
+
+defmodule ExternalService.Documents.Retries do
+  @external_resource "guides/retries.md"
+  @moduledoc ExternalService.Documents.examples("guides/retries.md")
+end
+
+defmodule ExternalService.Documents.Time do
+  @external_resource "guides/time.md"
+  @moduledoc ExternalService.Documents.examples("guides/time.md")
+end
+
+defmodule ExternalService.Documents.Fallback do
+  @external_resource "guides/fallback.md"
+  @moduledoc ExternalService.Documents.examples("guides/fallback.md")
+end

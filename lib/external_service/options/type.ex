@@ -14,6 +14,8 @@ defmodule ExternalService.Options.Type do
           | {:fun, arity()}
           | {:struct, module()}
           | {:list, t()}
+          | {:list, t(), max :: pos_integer()}
+          | :fallback
           | {:options, atom()}
           | {:or, [t()]}
           | :non_neg_integer
@@ -30,6 +32,11 @@ defmodule ExternalService.Options.Type do
   def valid?({:fun, arity}, value), do: is_function(value, arity)
   def valid?({:struct, module}, value), do: is_struct(value, module)
   def valid?({:list, type}, value), do: proper_list?(value) and Enum.all?(value, &valid?(type, &1))
+  def valid?({:list, type, max}, value), do: value != [] and valid?({:list, type}, value) and length(value) <= max
+  def valid?(:fallback, value) when is_function(value), do: is_function(value, 1) or is_function(value, 2)
+  def valid?(:fallback, {:value, _value}), do: true
+  def valid?(:fallback, [_ | _] = list), do: proper_list?(list) and Enum.all?(list, &choice?/1)
+  def valid?(:fallback, value), do: is_atom(value) and not is_boolean(value)
   def valid?({:options, _group}, value), do: Keyword.keyword?(value)
   def valid?({:or, types}, value), do: Enum.any?(types, &valid?(&1, value))
   def valid?(:non_neg_integer, value), do: is_integer(value) and value >= 0
@@ -54,6 +61,11 @@ defmodule ExternalService.Options.Type do
   def describe({:fun, arity}), do: "function of arity #{arity}"
   def describe({:struct, module}), do: "#{inspect(module)} struct"
   def describe({:list, type}), do: "list of #{describe(type)}s"
+  def describe({:list, type, max}), do: "list of 1 to #{max} #{describe(type)}s"
+
+  def describe(:fallback),
+    do: "function of one or two arguments, name of one, {:value, term}, or list of {matcher, fallback}"
+
   def describe({:options, _group}), do: "keyword list"
   def describe({:or, types}), do: Enum.map_join(types, " or ", &describe/1)
   def describe(:non_neg_integer), do: "non negative integer"
@@ -65,6 +77,12 @@ defmodule ExternalService.Options.Type do
   def describe(:boolean), do: "boolean"
   def describe(:module), do: "module"
   def describe({:backend, {callback, arity}}), do: "module with #{callback}/#{arity} or {module, keyword list}"
+
+  # Of a list of fallbacks: whom it is for, and what.
+  defp choice?({matcher, fallback}),
+    do: (is_atom(matcher) or is_function(matcher, 1)) and fallback != nil and valid?(:fallback, fallback)
+
+  defp choice?(_other), do: false
 
   defp proper_list?(value), do: is_list(value) and List.improper?(value) == false
 end
