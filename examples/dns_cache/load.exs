@@ -3,7 +3,7 @@
 # From Elixir 1.15 on, Mix hides the parts of OTP that mix.exs does not name.
 if function_exported?(Mix, :ensure_application!, 1), do: apply(Mix, :ensure_application!, [:crypto])
 
-files = ~w(message query answer cache local_cache connections memcached remote_cache)
+files = ~w(message query answer cache local_cache connections memcached remote_cache caches)
 
 stage = ~w(stage/daemon)
 
