@@ -3,8 +3,8 @@
 # From Elixir 1.15 on, Mix hides the parts of OTP that mix.exs does not name.
 if function_exported?(Mix, :ensure_application!, 1), do: apply(Mix, :ensure_application!, [:crypto])
 
-files = ~w(message query answer cache local_cache connections memcached remote_cache caches)
+files = ~w(message query answer cache local_cache connections memcached remote_cache caches forwarder upstream)
 
-stage = ~w(stage/daemon)
+stage = ~w(stage/authority stage/daemon)
 
 for file <- files ++ stage, do: Code.require_file("#{file}.exs", __DIR__)
