@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all help setup test test-c test-tsan demo check bench format clean FORCE
+.PHONY: all help setup test test-c test-tsan demo demo-dns check bench format clean FORCE
 .SECONDARY:
 
 CORE := $(wildcard c_src/core/*.c)
@@ -120,6 +120,7 @@ help:
 	@echo "make            build the library and its native part, through mix"
 	@echo "make test       install what is missing, then run all tests"
 	@echo "make demo       install what is missing, then run examples/demo.exs"
+	@echo "make demo-dns   install what is missing, then run examples/dns_cache/demo.exs"
 	@echo "make check      formatting, warnings, layering, static analysis"
 	@echo "make test-c     the C core alone, under the address and undefined behaviour sanitizers"
 	@echo "make test-tsan  the C core's stress programs under the thread sanitizer"
@@ -141,6 +142,9 @@ test-tsan: $(STRESSES)
 
 demo: setup
 	mix run examples/demo.exs
+
+demo-dns: setup
+	mix run examples/dns_cache/demo.exs
 
 BENCH := _build/c/core_bench
 
