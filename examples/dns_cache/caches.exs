@@ -37,13 +37,7 @@ defmodule DnsCache.Caches do
     guarded(fn -> Cache.store(caches.remote, question, answer, now) end, fn _error -> :ok end)
   end
 
-  # The fallback stands in for a failure and for a refusal alike.
-  defp guarded(remote, fallback) do
-    case call(fn -> retry_errors(remote.()) end) do
-      {:error, error} -> fallback.(error)
-      result -> result
-    end
-  end
+  defp guarded(remote, fallback), do: call([fallback: fallback], fn -> retry_errors(remote.()) end)
 
   defp retry_errors({:error, reason}), do: {:retry, reason}
   defp retry_errors(result), do: result
