@@ -326,6 +326,9 @@ defmodule ExternalService.Options do
     call: @call
   }
 
+  # Lists of pairs that are no options.
+  @whole [:fallback, :endpoints]
+
   @type group ::
           :start
           | :circuit_breaker
@@ -355,19 +358,23 @@ defmodule ExternalService.Options do
   @doc """
   Returns `options` with `overrides` on top.
 
-  Keyword lists are merged key by key, at every depth, and so are maps; anything else is replaced.
+  Keyword lists are merged key by key, at every depth, and so are maps; anything else is replaced, and so are lists whose
+  order says something.
   """
   @spec merge(term(), term()) :: term()
   def merge([{_, _} | _] = options, []), do: options
 
   def merge([{_, _} | _] = options, [{_, _} | _] = overrides),
-    do: Keyword.merge(options, overrides, fn _key, old, new -> merge(old, new) end)
+    do: Keyword.merge(options, overrides, &merge/3)
 
   def merge(options, overrides)
       when is_map(options) and is_map(overrides) and not is_struct(options) and not is_struct(overrides),
       do: Map.merge(options, overrides, fn _key, old, new -> merge(old, new) end)
 
   def merge(_options, overrides), do: overrides
+
+  defp merge(key, _old, new) when key in @whole, do: new
+  defp merge(_key, old, new), do: merge(old, new)
 
   @doc "Returns the Markdown list of a group's options, for a module's documentation."
   @spec docs(group()) :: String.t()

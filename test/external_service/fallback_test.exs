@@ -154,6 +154,12 @@ defmodule ExternalService.FallbackTest do
       assert ExternalService.call(s, [fallback: [{KeyError, {:value, 1}}]], raising) == 1
     end
 
+    test "takes the place of another list as a whole", %{service: s} do
+      ExternalService.start(s, retry: [max_attempts: 1], fallback: [{RetriesExhausted, {:value, 1}}])
+      ExternalService.reconfigure(s, fallback: [{CircuitBreakerOpen, {:value, 2}}, {&is_struct/1, {:value, 3}}])
+      assert ExternalService.call(s, fn -> {:retry, :down} end) == 3
+    end
+
     test "may hold lists", %{service: s} do
       assert call(s, [{:any, [{KeyError, {:value, 1}}, {:any, {:value, 2}}]}]) == 2
     end
