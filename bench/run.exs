@@ -35,6 +35,14 @@ defmodule Bench.Loops do
   loop(succeed(breaker), do: Native.breaker_report(breaker, 0, :success, 0))
   loop(reserve(limiter), do: Native.limiter_reserve(limiter, 1, 0))
 
+  loop(deposit(budget), do: Native.budget_deposit(budget))
+  loop(withdraw(budget), do: Native.budget_withdraw(budget))
+  loop(bounded_call(service), do: ExternalService.call(service, [deadline: 60_000], fn -> :fine end))
+
+  loop inherited_deadline(service) do
+    ExternalService.Deadline.with_deadline(60_000, fn -> ExternalService.call(service, fn -> :fine end) end)
+  end
+
   loop enter_and_leave(concurrency) do
     {:ok, holder} = Concurrency.enter(concurrency)
     Concurrency.leave(concurrency, holder)
@@ -65,7 +73,7 @@ end
 
 defmodule Bench.Run do
   alias Bench.{IdleServer, Loops, Row}
-  alias ExternalService.{CircuitBreaker, Concurrency, RateLimiter}
+  alias ExternalService.{CircuitBreaker, Concurrency, Native, RateLimiter}
 
   @many_services 100_000
   @hour 3_600_000
@@ -112,6 +120,8 @@ defmodule Bench.Run do
     start(:wide, circuit_breaker: @wide, retry: [base: 0], telemetry: :changes)
     start(:single, circuit_breaker: @wide, retry: [max_attempts: 1], telemetry: :changes)
     start(:narrow, circuit_breaker: [tolerate: 10, within: @hour, reset: @hour])
+    start(:timed, timeout: 60_000, telemetry: :changes)
+    start(:covered, fallback: {:value, :instead}, telemetry: :changes)
     start(:open, circuit_breaker: [tolerate: 0, within: @hour, reset: @hour], telemetry: :changes)
     CircuitBreaker.melt(:open)
   end
@@ -139,7 +149,11 @@ defmodule Bench.Run do
       row("available?/1, closed", &Loops.available/2, :changes, 0.06),
       row("call/2, telemetry: :changes", &Loops.call/2, :changes, 0.12),
       row("call/2, telemetry: :all, no handler", &Loops.call/2, :all, 0.35),
-      row("call/3 with a keyword override", &Loops.call_with_override/2, :changes, 0.5)
+      row("call/3 with a keyword override", &Loops.call_with_override/2, :changes, 0.5),
+      row("call/2 with a fallback that is not needed", &Loops.call/2, :covered, nil),
+      row("call/2 under a deadline set around it", &Loops.inherited_deadline/2, :changes, nil),
+      row("call/2 with a timeout: a process for the attempt", &Loops.call/2, :timed, 4.0),
+      row("call/3 with a deadline: likewise", &Loops.bounded_call/2, :changes, nil)
     ]
   end
 
@@ -156,6 +170,7 @@ defmodule Bench.Run do
 
   defp parts(breaker) do
     {:ok, rated} = CircuitBreaker.Local.install(:bench, failure_rate: 1.0, min_calls: 1_000_000, within: @hour)
+    budget = Native.budget_new({200_000, 1_000_000}, nil)
     {:ok, limiter} = RateLimiter.Local.init(:bench, limit: 1_000_000_000, per: 1_000)
 
     [
@@ -163,7 +178,9 @@ defmodule Bench.Run do
       row("rate limit: reserve", &Loops.reserve/2, limiter, 0.06),
       row("concurrency limit: enter and leave", &Loops.enter_and_leave/2, slots(), 0.1),
       row("admit, closed breaker, by handle", &Loops.admit/2, breaker, 0.06),
-      row("next delay", &Loops.next_delay/2, @schedule, 0.06)
+      row("next delay", &Loops.next_delay/2, @schedule, 0.06),
+      row("retry budget: a success pays in, full", &Loops.deposit/2, budget, nil),
+      row("retry budget: a retry takes out", &Loops.withdraw/2, budget, nil)
     ]
   end
 
