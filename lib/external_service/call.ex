@@ -62,11 +62,16 @@ defmodule ExternalService.Call do
   defp override(service, %RetryOptions{} = retry), do: override_retry(service, retry)
 
   defp override(service, overrides) when is_list(overrides) do
-    case Keyword.split(overrides, @call_options) do
-      {[], retry} -> override_retry(service, retry)
-      {own, retry} -> service |> override_own(own) |> override_retry(retry)
+    if Enum.any?(overrides, &own?/1) do
+      {own, retry} = Keyword.split(overrides, @call_options)
+      service |> override_own(own) |> override_retry(retry)
+    else
+      override_retry(service, overrides)
     end
   end
+
+  defp own?({key, _value}) when key in @call_options, do: true
+  defp own?(_other), do: false
 
   defp override_own(service, own) do
     Validation.check_given!(:call, own)

@@ -78,7 +78,7 @@ defmodule ExternalService.RetryOptions do
 
   def merge(%__MODULE__{} = base, options, path) when is_list(options) do
     Validation.check_given!(:retry, options, path)
-    struct!(base, options)
+    Enum.reduce(options, base, fn {key, value}, merged -> %{merged | key => value} end)
   end
 
   @doc """

@@ -51,12 +51,14 @@ defmodule ExternalService.Validation do
   defp expand(_type, value, _path), do: value
 
   # Nested options are checked with their own path, so that the error names the option and not the group around it.
-  defp check!(type, key, value, path) do
+  defp check!(type, key, value, path) when is_list(value) do
     case nested_group(type) do
-      group when group != nil and is_list(value) -> check_nested!(group, type, key, value, path)
-      _plain -> check_type!(type, key, value, path)
+      nil -> check_type!(type, key, value, path)
+      group -> check_nested!(group, type, key, value, path)
     end
   end
+
+  defp check!(type, key, value, path), do: check_type!(type, key, value, path)
 
   defp nested_group({:options, group}), do: group
   defp nested_group({:or, types}), do: Enum.find_value(types, &nested_group/1)
