@@ -23,8 +23,11 @@ defmodule ExternalService.Timeout do
     context = context()
     began = clock && Native.clock_now(clock)
 
-    # The reference of the monitor is the address for the answer: once it is given up, a late one reaches nobody.
-    {worker, ref} = :erlang.spawn_opt(fn -> work(fun, context) end, [:link, {:monitor, [alias: :reply_demonitor]}])
+    worker = spawn_link(fn -> work(fun, context) end)
+
+    # The reference of the monitor is the address for the answer: once it is given up, a late one reaches nobody. It is
+    # made here and not by the spawn, since then the VM knows that no message from before can hold it, and looks at none.
+    ref = :erlang.monitor(:process, worker, alias: :reply_demonitor)
 
     send(worker, {:answer_to, ref})
     if clock, do: await_virtual(worker, ref, limit, began, clock), else: await(worker, ref, ms(limit))
@@ -79,17 +82,20 @@ defmodule ExternalService.Timeout do
     receive do: ({:EXIT, ^worker, _reason} -> :ok), after: (0 -> :ok)
   end
 
-  # Something that the function had linked took it along.
+  # Something that the function had linked took it along. Its end is told twice, by the monitor and by the link.
   defp died(worker, reason) do
+    Process.unlink(worker)
     forget_exit(worker)
     {:raised, :exit, reason, []}
   end
 
   defp work(fun, {caller, _, _, _, _, _} = context) do
     adopt(context)
+    # Before the function runs, which may take any message that is there.
+    ref = receive do: ({:answer_to, ref} -> ref)
     ending = ending(fun)
     Process.unlink(caller)
-    receive do: ({:answer_to, ref} -> send(ref, {ref, ending}))
+    send(ref, {ref, ending})
   end
 
   defp ending(fun) do

@@ -136,6 +136,26 @@ defmodule ExternalService.TimeoutTest do
       assert Process.info(self(), :monitors) == {:monitors, []}
     end
 
+    test "finds no message that was not sent to it", %{service: s} do
+      assert ExternalService.call(s, fn -> receive(do: (message -> message), after: (0 -> :none)) end) == :none
+      sent = fn -> send(self(), :sent) && receive(do: (message -> message)) end
+      assert ExternalService.call(s, sent) == :sent
+    end
+
+    test "does not look through the messages that its caller had before", %{service: s} do
+      reductions = fn ->
+        {:reductions, before} = Process.info(self(), :reductions)
+        for _ <- 1..100, do: ExternalService.call(s, fn -> :fine end)
+        {:reductions, now} = Process.info(self(), :reductions)
+        now - before
+      end
+
+      reductions.()
+      few = reductions.()
+      for n <- 1..20_000, do: send(self(), n)
+      assert reductions.() < 10 * few
+    end
+
     test "finds its answer behind a long queue of messages", %{service: s} do
       for n <- 1..50_000, do: send(self(), n)
       assert ExternalService.call(s, fn -> :found end) == :found
