@@ -154,10 +154,17 @@ defmodule ExternalService.FallbackTest do
       assert ExternalService.call(s, [fallback: [{KeyError, {:value, 1}}]], raising) == 1
     end
 
-    test "takes the place of another list as a whole", %{service: s} do
-      ExternalService.start(s, retry: [max_attempts: 1], fallback: [{RetriesExhausted, {:value, 1}}])
-      ExternalService.reconfigure(s, fallback: [{CircuitBreakerOpen, {:value, 2}}, {&is_struct/1, {:value, 3}}])
-      assert ExternalService.call(s, fn -> {:retry, :down} end) == 3
+    test "replaces the list that was there, and is not merged with it", %{service: s} do
+      every? = fn _error -> true end
+
+      for fallback <- [[{:any, {:value, 1}}], [{RetriesExhausted, {:value, 2}}], [{every?, {:value, 3}}]] do
+        ExternalService.reconfigure(s, fallback: fallback)
+        [{_matcher, {:value, value}}] = fallback
+        assert ExternalService.call(s, fn -> :retry end) == value
+      end
+
+      ExternalService.reconfigure(s, fallback: [{CircuitBreakerOpen, {:value, 4}}])
+      assert {:error, %RetriesExhausted{}} = ExternalService.call(s, fn -> :retry end)
     end
 
     test "may hold lists", %{service: s} do
