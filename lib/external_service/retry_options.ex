@@ -96,15 +96,18 @@ defmodule ExternalService.RetryOptions do
     options |> new() |> sampled() |> schedule() |> Native.backoff_window() |> Unit.ms()
   end
 
-  # Options with the first delays of a function in its place.
+  # Options with the first delays of a function in its place, as far as it will be asked for them.
   @doc false
   @spec sampled(t()) :: t()
   def sampled(%__MODULE__{backoff: backoff} = options) when is_function(backoff) do
-    delays = for retry <- 1..@sampled, do: div(asked(backoff.(retry), options), 1_000_000)
-    %{options | backoff: delays}
+    delays = for retry <- 1..retries(options)//1, do: div(asked(backoff.(retry), options), 1_000_000)
+    %{options | backoff: if(delays == [], do: :constant, else: delays)}
   end
 
   def sampled(options), do: options
+
+  defp retries(%{max_attempts: :infinity}), do: @sampled
+  defp retries(%{max_attempts: most}), do: min(most - 1, @sampled)
 
   # What the core's backoff works on.
   @doc false
@@ -138,11 +141,14 @@ defmodule ExternalService.RetryOptions do
   @spec expires?(Native.schedule()) :: boolean()
   def expires?(schedule), do: elem(schedule, 6) != :infinity
 
-  # The schedule for retry number `retry`: where the backoff is a function, with what that says as its delay.
+  # The schedule for retry number `retry`: where the backoff is a function, with what that says as its delay. A retry that
+  # there is not is not asked for, and decorrelated jitter knows of the first delay only.
   @doc false
   @spec at(Native.schedule(), t(), pos_integer()) :: Native.schedule()
-  def at(schedule, %{backoff: backoff} = options, retry) when is_function(backoff),
-    do: put_elem(schedule, 1, asked(backoff.(retry), options))
+  def at(schedule, %{backoff: backoff, max_attempts: most} = options, retry) when is_function(backoff) and retry < most do
+    retry = if options.jitter == :decorrelated, do: 1, else: retry
+    put_elem(schedule, 1, asked(backoff.(retry), options))
+  end
 
   def at(schedule, _options, _retry), do: schedule
 

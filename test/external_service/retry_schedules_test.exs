@@ -63,6 +63,20 @@ defmodule ExternalService.RetrySchedulesTest do
       end
     end
 
+    test "of a function are asked for no retry that there will not be", %{service: s} do
+      backoff = fn
+        1 -> 3
+        2 -> 7
+      end
+
+      assert delays(s, backoff: backoff, max_attempts: 3) == [3, 7]
+      assert RetryOptions.window(backoff: backoff, max_attempts: 3) == 10
+      never = fn _retry -> flunk("it was asked") end
+      assert RetryOptions.window(backoff: never, max_attempts: 1) == 0
+      start_recording(s, retry: [backoff: backoff, max_attempts: 3])
+      assert delays(s, []) == [3, 7]
+    end
+
     test "of every backoff are spread by jitter and trimmed by expiry", %{service: s} do
       for backoff <- [:exponential, :linear, :constant, [1_000], fn _ -> 1_000 end] do
         clock = start_on_clock(s, circuit_breaker: [tolerate: :infinity])
@@ -88,6 +102,12 @@ defmodule ExternalService.RetrySchedulesTest do
         for {before, delay} <- Enum.zip([100 | delays], delays),
             do: assert(delay in 100..min(max(3 * before, 100), 5_000))
       end
+    end
+
+    test "with decorrelated jitter take no more than the first delay from a function", %{service: s} do
+      all = for _ <- 1..100, do: delays(s, backoff: &(&1 * 100), jitter: :decorrelated, max_attempts: 4)
+      for delays <- all, {before, delay} <- Enum.zip([100 | delays], delays), do: assert(delay in 100..(3 * before))
+      assert all |> Enum.map(&List.last/1) |> Enum.min() < 300
     end
   end
 
