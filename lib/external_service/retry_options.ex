@@ -145,7 +145,8 @@ defmodule ExternalService.RetryOptions do
   # there is not is not asked for, and decorrelated jitter knows of the first delay only.
   @doc false
   @spec at(Native.schedule(), t(), pos_integer()) :: Native.schedule()
-  def at(schedule, %{backoff: backoff, max_attempts: most} = options, retry) when is_function(backoff) and retry < most do
+  def at(schedule, %{backoff: backoff, max_attempts: most} = options, retry)
+      when is_function(backoff) and retry < most do
     retry = if options.jitter == :decorrelated, do: 1, else: retry
     put_elem(schedule, 1, asked(backoff.(retry), options))
   end
@@ -159,6 +160,9 @@ defmodule ExternalService.RetryOptions do
           "the backoff function #{inspect(backoff)} returned #{inspect(other)}, and not a number of milliseconds"
   end
 
-  # A field of nil is an option that was not given.
-  defp given(options), do: for({key, value} <- Map.to_list(options), key != :__struct__, value != nil, do: {key, value})
+  @defaults Map.new(defaults)
+
+  # A field of nil is an option that was not given, if nil is what it is then.
+  defp given(options),
+    do: for({key, value} <- Map.from_struct(options), value != nil or @defaults[key] != nil, do: {key, value})
 end

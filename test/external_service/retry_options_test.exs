@@ -67,6 +67,17 @@ defmodule ExternalService.RetryOptionsTest do
                %RetryOptions{max_attempts: 2}
     end
 
+    test "checks a struct that was made by hand, also where a field is nil that has to be something" do
+      for {option, declared} <- ExternalService.Options.schema(:retry), Keyword.has_key?(declared, :default) do
+        odd = struct(RetryOptions, [{option, nil}])
+        error = assert_raise ValidationError, fn -> RetryOptions.merge(%RetryOptions{}, odd) end
+        assert error.key == option
+        assert_raise ValidationError, fn -> ExternalService.call({__MODULE__, option}, odd, fn -> :fine end) end
+      end
+
+      assert RetryOptions.new(%RetryOptions{cap: nil, expiry: nil, retry_on: nil}) == %RetryOptions{}
+    end
+
     test "checks what a keyword list overrides" do
       assert_raise ValidationError, ~r/:base/, fn -> RetryOptions.merge(%RetryOptions{}, base: -1) end
     end
