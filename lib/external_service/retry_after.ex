@@ -31,9 +31,9 @@ defmodule ExternalService.RetryAfter do
   @clock "(?<hour>\\d\\d):(?<minute>\\d\\d):(?<second>\\d\\d)"
   @month "(?<month>#{Enum.join(@months, "|")})"
   @forms [
-    "^(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?<day>\\d\\d) #{@month} (?<year>\\d{4}) #{@clock} GMT$",
-    "^(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, (?<day>\\d\\d)-#{@month}-(?<year>\\d\\d) #{@clock} GMT$",
-    "^(Mon|Tue|Wed|Thu|Fri|Sat|Sun) #{@month} (?<day>[\\d ]\\d) #{@clock} (?<year>\\d{4})$"
+    "^(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?<day>\\d\\d) #{@month} (?<year>\\d{4}) #{@clock} GMT\\z",
+    "^(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, (?<day>\\d\\d)-#{@month}-(?<year>\\d\\d) #{@clock} GMT\\z",
+    "^(Mon|Tue|Wed|Thu|Fri|Sat|Sun) #{@month} (?<day>[\\d ]\\d) #{@clock} (?<year>\\d{4})\\z"
   ]
 
   @doc """
@@ -70,7 +70,7 @@ defmodule ExternalService.RetryAfter do
   defp date(text, now) when byte_size(text) < 64 do
     with fields when fields != nil <- Enum.find_value(@forms, &Regex.named_captures(Regex.compile!(&1), text)),
          {:ok, date} <- Date.new(year(fields["year"], now), month(fields["month"]), number(fields["day"])),
-         {:ok, time} <- Time.new(number(fields["hour"]), number(fields["minute"]), min(number(fields["second"]), 59)) do
+         {:ok, time} <- Time.new(number(fields["hour"]), number(fields["minute"]), second(fields["second"])) do
       DateTime.new(date, time)
     else
       _no_date -> :error
@@ -80,6 +80,10 @@ defmodule ExternalService.RetryAfter do
   defp date(_text, _now), do: :error
 
   defp month(name), do: Enum.find_index(@months, &(&1 == name)) + 1
+
+  # A leap second, which `Time` does not have.
+  defp second("60"), do: 59
+  defp second(digits), do: number(digits)
 
   # Of two digits: the year within fifty of now.
   defp year(<<_, _>> = digits, now) do
