@@ -36,8 +36,8 @@ defmodule ExternalService.Telemetry do
       :ok
       iex> ExternalService.start(:fragile, circuit_breaker: [tolerate: 0])
       iex> {:error, _error} = ExternalService.call(:fragile, [max_attempts: 1], fn -> :retry end)
-      iex> receive do: (message -> message)
-      {:fragile, 1}
+      iex> receive do: ({:fragile, failures} -> failures)
+      1
       iex> ExternalService.Telemetry.detach("openings")
       :ok
 
