@@ -67,7 +67,7 @@ defmodule ExternalService.Deadline do
       true
   """
   @spec attach(fun) :: fun when fun: (... -> term())
-  def attach(fun) when is_function(fun) do
+  def attach(fun) when is_function(fun, 0) or is_function(fun, 1) or is_function(fun, 2) or is_function(fun, 3) do
     case current() do
       nil -> fun
       deadline -> carry(fun, left(deadline))

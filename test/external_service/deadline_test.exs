@@ -86,6 +86,12 @@ defmodule ExternalService.DeadlineTest do
       end)
     end
 
+    test "refuses a function of four, with a deadline and without" do
+      attach = fn -> Deadline.attach(fn _, _, _, _ -> 1 end) end
+      assert_raise FunctionClauseError, ~r/attach/, attach
+      assert_raise FunctionClauseError, ~r/attach/, fn -> Deadline.with_deadline(@long, attach) end
+    end
+
     test "counts from when the function runs: it carries no reading of a clock" do
       late = Deadline.with_deadline(@long, fn -> Deadline.attach(&Deadline.remaining/0) end)
       assert late.() in 1..@long
