@@ -53,9 +53,19 @@ defmodule ExternalService.Lifecycle do
   # Retry options change as they do for a call: a keyword list only what it names, a struct all.
   defp changed(service, changes) do
     {retry, changes} = Keyword.pop(changes, :retry, [])
-    retry = RetryOptions.merge(service.retry, retry, [:retry])
+    retry = RetryOptions.merge(service.retry, budget(retry, service.retry), [:retry])
     service.options |> Options.merge(changes) |> Keyword.put(:retry, retry)
   end
+
+  # A call has no budget of its own, so it is only here that one is changed.
+  defp budget([_ | _] = retry, %{budget: old}) do
+    case Keyword.fetch(retry, :budget) do
+      {:ok, budget} -> Keyword.put(retry, :budget, Options.merge(old, budget))
+      :error -> retry
+    end
+  end
+
+  defp budget(retry, _old), do: retry
 
   # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
   defp replace(name, options, module, kept) do
@@ -89,7 +99,7 @@ defmodule ExternalService.Lifecycle do
       rate_limit: rate_limit,
       concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
       melt: breaker[:melt],
-      budget: Retry.budget(kept.budget, kept.retry, retry, VirtualClock.handle(clock)),
+      budget: Retry.budget(kept, retry, VirtualClock.handle(clock)),
       timeout: options[:timeout],
       deadline: options[:deadline],
       fallback: options[:fallback],

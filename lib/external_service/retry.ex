@@ -63,13 +63,12 @@ defmodule ExternalService.Retry do
   defp afford(%{budget: nil}, step), do: step
   defp afford(%{budget: budget}, step), do: if(Native.budget_withdraw(budget), do: step, else: :empty)
 
-  @doc "Makes the retry budget that a service's options describe. `kept` is the one that it has, made from `old` options."
-  @spec budget(Native.budget() | nil, RetryOptions.t() | nil, RetryOptions.t(), Native.clock() | nil) ::
-          Native.budget() | nil
-  def budget(kept, %{budget: same}, %{budget: same}, _clock) when kept != nil, do: kept
-  def budget(_kept, _old, %{budget: none}, _clock) when none in [false, nil], do: nil
+  @doc "Makes the retry budget that a service's options describe, or keeps the one of `old`, the service as it was."
+  @spec budget(Service.t(), RetryOptions.t(), Native.clock() | nil) :: Native.budget() | nil
+  def budget(%{budget: kept, retry: %{budget: same}, clock: clock}, %{budget: same}, clock) when kept != nil, do: kept
+  def budget(_old, %{budget: false}, _clock), do: nil
 
-  def budget(_kept, _old, %{budget: options}, clock) do
+  def budget(_old, %{budget: options}, clock) do
     options = Validation.validate!(:budget, if(options == true, do: [], else: options), [:retry, :budget])
     Native.budget_new({Unit.ppm(options[:ratio]), options[:min_per_second]}, clock)
   end

@@ -119,6 +119,27 @@ defmodule ExternalService.RetryBudgetTest do
     assert attempts() == 60
   end
 
+  test "follows the service to another clock", %{service: s} do
+    clock = VirtualClock.new()
+    budget = [ratio: 0, min_per_second: 1]
+    start(s, retry: Keyword.put(@ten, :budget, budget), circuit_breaker: [tolerate: 1_000_000])
+    ExternalService.reconfigure(s, clock: clock)
+    empty(s)
+    VirtualClock.advance(clock, 1_000)
+    ExternalService.call(s, attempting(:retry))
+    assert attempts() == 2
+  end
+
+  test "keeps what a change of it does not name", %{service: s} do
+    clock = start(s)
+    ExternalService.reconfigure(s, retry: [budget: [ratio: 0]])
+    empty(s)
+    for _ <- 1..10, do: assert(ExternalService.call(s, fn -> :fine end) == :fine)
+    assert {:error, %{context: %{budget: true}}} = ExternalService.call(s, fn -> :retry end)
+    VirtualClock.advance(clock, 1_000)
+    assert {:error, %{context: %{budget: true}}} = ExternalService.call(s, fn -> :retry end)
+  end
+
   test "bounds the retries of many processes together exactly", %{service: s} do
     start(s)
     pid = self()
