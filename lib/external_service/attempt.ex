@@ -74,16 +74,23 @@ defmodule ExternalService.Attempt do
     cond do
       left == 0 -> {:error, :late}
       service.timeout == :infinity and service.deadline == :infinity -> perform(retry, name, fun)
-      true -> within(min(Unit.ns(service.timeout), left), service, fun)
+      true -> within(Unit.ns(service.timeout), left, service, fun)
     end
   end
 
-  defp within(limit, %{retry: retry, name: name, clock: clock}, fun) do
-    case Timeout.run(fun, limit, clock) do
-      :over -> timed_out(name, Unit.ms(limit))
+  defp within(timeout, left, %{retry: retry, name: name} = service, fun) do
+    case ending(timeout, left, service, fun) do
+      :over -> timed_out(name, Unit.ms(min(timeout, left)))
       ending -> perform(retry, name, fn -> Timeout.replay(ending) end)
     end
   end
+
+  # A deadline that was set around the call may run on another clock than the service: then each is watched on its own.
+  defp ending(timeout, left, %{until: {other, _at, _ms}, clock: clock}, fun) when other != clock do
+    with {:returned, ending} <- Timeout.run(fn -> Timeout.run(fun, timeout, clock) end, left, other), do: ending
+  end
+
+  defp ending(timeout, left, %{clock: clock}, fun), do: Timeout.run(fun, min(timeout, left), clock)
 
   defp timed_out(name, ms) do
     Telemetry.timeout(name, ms)

@@ -3,7 +3,7 @@
 defmodule ExternalService.TimeoutTest do
   use ExternalService.Case, async: true
 
-  alias ExternalService.{AttemptTimeout, Concurrency, Deadline}
+  alias ExternalService.{AttemptTimeout, Concurrency, Deadline, DeadlineExceeded}
 
   # Far longer than anything here takes; only a test that fails waits for its end.
   @long 60_000
@@ -268,6 +268,27 @@ defmodule ExternalService.TimeoutTest do
     test "an attempt that stays within its time is not", %{service: s} do
       clock = start_on_clock(s, timeout: 1_000)
       assert ExternalService.call(s, fn -> VirtualClock.advance(clock, 1_000) end) == :ok
+    end
+  end
+
+  describe "a deadline on another clock than the service's" do
+    test "ends an attempt that hangs, and the service's timeout does as well", %{service: s} do
+      clock = start_on_clock(s, deadline: @long, timeout: @long, retry: [max_attempts: 1])
+      task = Task.async(fn -> Deadline.with_deadline(5, fn -> ExternalService.call(s, &hang/0) end) end)
+      assert {:error, %DeadlineExceeded{context: %{deadline: 5}}} = Task.await(task, @long)
+
+      tell = telling(&hang/0)
+      task = Task.async(fn -> Deadline.with_deadline(@long - 1, fn -> ExternalService.call(s, tell) end) end)
+      running()
+      VirtualClock.advance(clock, @long)
+      assert {:error, %AttemptTimeout{}} = Task.await(task, @long)
+    end
+
+    test "is no deadline on that of the service", %{service: s} do
+      clock = start_on_clock(s, timeout: @long)
+      slow = fn -> VirtualClock.advance(clock, @long) && :fine end
+      assert Deadline.with_deadline(@long - 1, fn -> ExternalService.call(s, slow) end) == :fine
+      assert mailbox() == {:messages, []}
     end
   end
 
