@@ -202,6 +202,13 @@ defmodule ExternalService.Call do
     success
   end
 
+  # The attempt was none, but the call has given up. A probe is no failure for what went before it.
+  defp conclude({{:error, :late}, _duration}, %{melt: :per_call} = service, _fun, progress, permit)
+       when elem(progress, 0) > 1 and not is_tuple(permit) do
+    Installed.settle(service, permit, :failure, 0)
+    too_late(service, Retry.attempts(progress), Retry.reason(progress))
+  end
+
   defp conclude({{:error, :late}, _duration}, service, _fun, progress, permit) do
     unless is_unwatched(service, permit), do: Installed.settle(service, permit, :ignore, 0)
     too_late(service, Retry.attempts(progress), Retry.reason(progress))

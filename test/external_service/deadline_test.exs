@@ -255,6 +255,16 @@ defmodule ExternalService.DeadlineTest do
       assert ExternalService.counts(s).failures == 1
     end
 
+    test "that a wait has used up is a call that gave up, and melts once", %{service: s} do
+      clock = VirtualClock.new()
+      overslept = fn ms -> VirtualClock.advance(clock, ms + 1_000) end
+      options = [clock: clock, sleep_function: overslept, deadline: 1_000, retry: [base: 100]]
+      ExternalService.start(s, [circuit_breaker: [melt: :per_call]] ++ options)
+      assert {:error, %DeadlineExceeded{} = error} = ExternalService.call(s, attempting({:retry, :down}))
+      assert %{skipped: false, attempts: 1, reason: :down} = error.context
+      assert {attempts(), ExternalService.counts(s).failures} == {1, 1}
+    end
+
     test "with_deadline/2 alone starts no process: a call inside runs where it is", %{service: s} do
       ExternalService.start(s)
       assert Deadline.with_deadline(@long, fn -> ExternalService.call(s, &self/0) end) == self()
