@@ -148,6 +148,12 @@ defmodule ExternalService.CircuitBreakerTest do
   end
 
   describe "within: :auto" do
+    test "is never longer than what the clock counts", %{service: s} do
+      for attempts <- 30..70, melt <- [:per_attempt, :per_call] do
+        assert ExternalService.start(s, circuit_breaker: [melt: melt], retry: [max_attempts: attempts]) == :ok
+      end
+    end
+
     test "is twice the time that calls failing fully need to open the breaker", %{service: s} do
       # 1500 ms a call at 5 attempts; 50 failures take 10 calls.
       assert installed(s, [tolerate: 49], retry: [base: 100])[:within] == 1500 * 10 * 2

@@ -9,6 +9,9 @@ defmodule ExternalService.CircuitBreaker.Settings do
   @rates [:failure_rate, :slow_call, :slow_rate]
   @rules [:consecutive | @rates]
 
+  # The longest time that the core's clock counts. Rounded up to a millisecond it would be longer than that.
+  @longest_ms div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
+
   @doc "Returns the options of the breaker of service `name`, or raises if they contradict each other."
   @spec resolve(term(), keyword(), Native.schedule()) :: keyword()
   def resolve(name, options, schedule) do
@@ -49,7 +52,7 @@ defmodule ExternalService.CircuitBreaker.Settings do
   defp within(settings, schedule) do
     case {settings[:within], settings[:tolerate]} do
       {:auto, :infinity} -> 10_000
-      {:auto, tolerate} -> schedule |> Native.trip_within(tolerate, settings[:melt]) |> Unit.ms()
+      {:auto, tolerate} -> schedule |> Native.trip_within(tolerate, settings[:melt]) |> Unit.ms() |> min(@longest_ms)
       {within, _tolerate} -> within
     end
   end
