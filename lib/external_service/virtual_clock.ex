@@ -21,6 +21,9 @@ defmodule ExternalService.VirtualClock do
 
   alias ExternalService.Native
 
+  # The last reading that the core's clock can have.
+  @end_of_time 0x7FFF_FFFF_FFFF_FFFF
+
   @enforce_keys [:handle]
   defstruct [:handle]
 
@@ -53,5 +56,5 @@ defmodule ExternalService.VirtualClock do
   @doc false
   @spec wait(t(), non_neg_integer()) :: :ok
   def wait(%__MODULE__{handle: handle}, ms),
-    do: Native.clock_wait_until(handle, Native.clock_now(handle) + ms * 1_000_000)
+    do: Native.clock_wait_until(handle, min(Native.clock_now(handle) + ms * 1_000_000, @end_of_time))
 end

@@ -110,6 +110,13 @@ defmodule ExternalService.VirtualClockTest do
       assert {ExternalService.state(s), ExternalService.state(other)} == {:closed, :open}
     end
 
+    test "waits for longer than it counts end at its last reading", %{service: s} do
+      clock = start_on_clock(s, circuit_breaker: [tolerate: :infinity])
+      assert {:error, error} = ExternalService.call(s, [max_attempts: 60], fn -> :retry end)
+      assert error.context.attempts == 60
+      assert VirtualClock.now(clock) == div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
+    end
+
     test "sees the same random delays each time when the clock draws from the same stream", %{service: s} do
       times = fn clock ->
         ExternalService.start(s, clock: clock, circuit_breaker: [tolerate: :infinity])
