@@ -62,9 +62,10 @@ defmodule ExternalService.Service do
   @spec carry(t(), t()) :: t()
   def carry(%__MODULE__{} = service, %__MODULE__{} = call), do: struct!(service, Map.take(call, @own) |> Map.to_list())
 
-  @doc "Stands for a service that is not started."
+  @doc "Stands for a service that is not started. One that is called like a module may be that module's."
   @spec none(ExternalService.service()) :: t()
-  def none(name), do: %__MODULE__{name: name, retry: %RetryOptions{}, telemetry: :all}
+  def none(name),
+    do: %__MODULE__{name: name, module: if(is_atom(name), do: name), retry: %RetryOptions{}, telemetry: :all}
 
   @spec get(ExternalService.service()) :: t() | nil
   def get(name), do: :persistent_term.get({__MODULE__, name}, nil)

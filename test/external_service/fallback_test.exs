@@ -206,6 +206,13 @@ defmodule ExternalService.FallbackTest do
       assert attempts() == 0
     end
 
+    test "is found where the service is not started" do
+      ExternalService.stop(Named)
+      fallback = [{ServiceNotStarted, {:value, :not_started}}, {:any, :instead}]
+      assert Named.call([fallback: fallback], attempting(:done)) == :not_started
+      assert attempts() == 0
+    end
+
     test "that is not there is refused by start_link" do
       stop_supervised!(Named)
       Process.flag(:trap_exit, true)
