@@ -1,7 +1,7 @@
 defmodule ExternalService do
   alias ExternalService.CircuitBreaker.Installed
-  alias ExternalService.{Call, CircuitBreaker, Concurrency, Counts, Lifecycle, Options, RateLimiter, RetryOptions}
-  alias ExternalService.{Service, Validation}
+  alias ExternalService.{Async, Call, CircuitBreaker, Concurrency, Counts, Definition, Lifecycle, Options, RateLimiter}
+  alias ExternalService.{RetryOptions, Service, Validation}
 
   @moduledoc """
   Calls to things that fail: with retries, a circuit breaker, a rate limit and a concurrency limit in front of them.
@@ -146,6 +146,69 @@ defmodule ExternalService do
   def call!(service, %RetryOptions{} = retry, fun) when is_function(fun), do: Call.run(:raise, service, retry, fun)
   def call!(service, retry, fun) when is_list(retry) and is_function(fun), do: Call.run(:raise, service, retry, fun)
 
+  @doc """
+  Makes the call of `call/2` in a task of its own, which `Task.await/2` waits for.
+
+  The task is linked to the caller: an exception that the call raises ends both.
+
+      iex> ExternalService.start(:letters)
+      iex> task = ExternalService.call_async(:letters, fn -> {:ok, :delivered} end)
+      iex> Task.await(task)
+      {:ok, :delivered}
+  """
+  @spec call_async(service(), retriable_function()) :: Task.t()
+  def call_async(service, fun) when is_function(fun), do: Async.call(service, nil, fun)
+
+  @doc "Makes the call of `call/3` in a task of its own, like `call_async/2`. Raises for options that `call/3` refuses."
+  @spec call_async(service(), RetryOptions.t() | keyword(), retriable_function()) :: Task.t()
+  def call_async(service, retry, fun) when is_function(fun), do: Async.call(service, retry, fun)
+
+  @doc """
+  Returns a stream that calls `fun` with each element, several at a time: `call_async_stream/5` with no options.
+  """
+  @spec call_async_stream(Enumerable.t(), service(), (term() -> retriable_function_result())) :: Enumerable.t()
+  def call_async_stream(enumerable, service, fun) when is_function(fun, 1),
+    do: Async.stream(enumerable, service, nil, [], fun)
+
+  @doc """
+  The same as `call_async_stream/5` with one list of options: those of the calls, or those of `Task.async_stream/3`.
+
+  A list is told by its keys; `:timeout` is taken as the stream's. Keys of both in one list raise `ArgumentError`, as do
+  unknown ones. An `ExternalService.RetryOptions` struct is for the calls.
+
+      iex> ExternalService.start(:inbox)
+      iex> [1, 2] |> ExternalService.call_async_stream(:inbox, [max_concurrency: 2], &(&1 * 10)) |> Enum.to_list()
+      [ok: 10, ok: 20]
+      iex> [{:ok, result}] = Enum.to_list(ExternalService.call_async_stream([1], :inbox, [max_attempts: 1], fn _ -> :retry end))
+      iex> {:error, %ExternalService.RetriesExhausted{}} = result
+  """
+  @spec call_async_stream(
+          Enumerable.t(),
+          service(),
+          RetryOptions.t() | keyword(),
+          (term() -> retriable_function_result())
+        ) :: Enumerable.t()
+  def call_async_stream(enumerable, service, options, fun) when is_function(fun, 1) do
+    {retry, async} = Async.split!(options)
+    Async.stream(enumerable, service, retry, async, fun)
+  end
+
+  @doc """
+  Returns a stream that makes a call of the service with each element, `fun` getting the element.
+
+  It is a `Task.async_stream/3` with `async` as its options, and so gives `{:ok, result of the call}` for each element.
+  `retry` are options of `call/3`; `nil` stands for the service's own.
+  """
+  @spec call_async_stream(
+          Enumerable.t(),
+          service(),
+          RetryOptions.t() | keyword() | nil,
+          keyword(),
+          (term() -> retriable_function_result())
+        ) :: Enumerable.t()
+  def call_async_stream(enumerable, service, retry, async, fun) when is_list(async) and is_function(fun, 1),
+    do: Async.stream(enumerable, service, retry, async, fun)
+
   @doc "Returns whether a call would be let through now; `false` if the service is not started."
   @spec available?(service()) :: boolean()
   def available?(service), do: CircuitBreaker.ask(service) == :ok
@@ -257,8 +320,8 @@ defmodule ExternalService do
 
   The options are those of `start/2` and `:name`, by default the module. The module gets `child_spec/1` and
   `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
-  replaced), and the functions of `ExternalService` without their first argument: `call/1`, `call/2`, `call!/1`, `call!/2`,
-  `available?/0`, `blown?/0`, `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`,
+  replaced), and the functions of `ExternalService` without the service: `call/1`, `call/2`, `call!/1`, `call!/2`,
+  `call_async/1`, `call_async/2`, `call_async_stream/2`, `call_async_stream/3`, `call_async_stream/4`, `available?/0`, `blown?/0`, `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`,
   `reset_all/0`.
 
   The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
@@ -267,69 +330,7 @@ defmodule ExternalService do
   Anonymous functions may stand in the options; then the options are evaluated each time the service is started, and
   otherwise once, when the module is compiled.
   """
-  defmacro __using__(options) do
-    quote do
-      unquote(ExternalService.Definition.quoted(options))
-
-      @doc "Returns the specification that starts the service under a supervisor."
-      @spec child_spec(keyword()) :: Supervisor.child_spec()
-      def child_spec(overrides \\ []),
-        do: %{id: __MODULE__, type: :worker, start: {__MODULE__, :start_link, [overrides]}}
-
-      @doc "Starts the service with `overrides` merged over the module's options."
-      @spec start_link(keyword()) :: Agent.on_start()
-      def start_link(overrides \\ []) do
-        options = __external_service__()
-        start = fn -> ExternalService.__start__(__MODULE__, @external_service, options, overrides) end
-        Agent.start_link(start, name: Module.concat(__MODULE__, Starter))
-      end
-
-      @doc "See `ExternalService.call/2`."
-      def call(fun), do: ExternalService.call(@external_service, fun)
-
-      @doc "See `ExternalService.call/3`."
-      def call(retry, fun), do: ExternalService.call(@external_service, retry, fun)
-
-      @doc "See `ExternalService.call!/2`."
-      def call!(fun), do: ExternalService.call!(@external_service, fun)
-
-      @doc "See `ExternalService.call!/3`."
-      def call!(retry, fun), do: ExternalService.call!(@external_service, retry, fun)
-
-      @doc "See `ExternalService.available?/1`."
-      def available?, do: ExternalService.available?(@external_service)
-
-      @doc "See `ExternalService.blown?/1`."
-      def blown?, do: ExternalService.blown?(@external_service)
-
-      @doc "See `ExternalService.saturated?/1`."
-      def saturated?, do: ExternalService.saturated?(@external_service)
-
-      @doc "See `ExternalService.state/1`."
-      def state, do: ExternalService.state(@external_service)
-
-      @doc "See `ExternalService.reset/1`."
-      def reset, do: ExternalService.reset(@external_service)
-
-      @doc "See `ExternalService.reset_all/1`."
-      def reset_all, do: ExternalService.reset_all(@external_service)
-
-      @doc "See `ExternalService.counts/1`."
-      def counts, do: ExternalService.counts(@external_service)
-
-      @doc "See `ExternalService.open/2`."
-      def open(options \\ []), do: ExternalService.open(@external_service, options)
-
-      @doc "See `ExternalService.close/1`."
-      def close, do: ExternalService.close(@external_service)
-
-      @doc "See `ExternalService.bypass/1`."
-      def bypass, do: ExternalService.bypass(@external_service)
-
-      # Modules that were written before these functions came may have functions of their own by these names.
-      defoverridable state: 0, counts: 0, open: 0, open: 1, close: 0, bypass: 0
-    end
-  end
+  defmacro __using__(options), do: Definition.quoted(options)
 
   @doc false
   @spec __start__(module(), service(), options(), options()) :: :ok

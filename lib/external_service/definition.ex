@@ -1,12 +1,15 @@
 defmodule ExternalService.Definition do
-  # Where the options of `use ExternalService` go.
+  # What `use ExternalService` makes of a module: where its options go, and the functions it gets.
   @moduledoc false
 
-  @doc "Defines `@external_service`, the name, and `__external_service__/0`, the options, in the using module."
-  # Options that hold an anonymous function can not be kept in a module attribute: they become the body of a function.
-  # All others are evaluated here and now.
+  @doc "Returns what `use ExternalService, options` puts into the module."
   @spec quoted(Macro.t()) :: Macro.t()
-  def quoted(options) do
+  def quoted(options), do: {:__block__, [], [options(options), starting(), calls(), tasks(), questions(), orders()]}
+
+  # Defines `@external_service`, the name, and `__external_service__/0`, the options. Options that hold an anonymous
+  # function can not be kept in a module attribute: they become the body of a function. All others are evaluated here and
+  # now.
+  defp options(options) do
     if anonymous_function?(options) do
       quote do
         @external_service Keyword.get(unquote(options), :name, __MODULE__)
@@ -18,6 +21,104 @@ defmodule ExternalService.Definition do
         @external_service Keyword.get(@external_service_options, :name, __MODULE__)
         defp __external_service__, do: @external_service_options
       end
+    end
+  end
+
+  defp starting do
+    quote do
+      @doc "Returns the specification that starts the service under a supervisor."
+      @spec child_spec(keyword()) :: Supervisor.child_spec()
+      def child_spec(overrides \\ []),
+        do: %{id: __MODULE__, type: :worker, start: {__MODULE__, :start_link, [overrides]}}
+
+      @doc "Starts the service with `overrides` merged over the module's options."
+      @spec start_link(keyword()) :: Agent.on_start()
+      def start_link(overrides \\ []) do
+        options = __external_service__()
+        start = fn -> ExternalService.__start__(__MODULE__, @external_service, options, overrides) end
+        Agent.start_link(start, name: Module.concat(__MODULE__, Starter))
+      end
+    end
+  end
+
+  defp calls do
+    quote do
+      @doc "See `ExternalService.call/2`."
+      def call(fun), do: ExternalService.call(@external_service, fun)
+
+      @doc "See `ExternalService.call/3`."
+      def call(retry, fun), do: ExternalService.call(@external_service, retry, fun)
+
+      @doc "See `ExternalService.call!/2`."
+      def call!(fun), do: ExternalService.call!(@external_service, fun)
+
+      @doc "See `ExternalService.call!/3`."
+      def call!(retry, fun), do: ExternalService.call!(@external_service, retry, fun)
+    end
+  end
+
+  defp tasks do
+    quote do
+      @doc "See `ExternalService.call_async/2`."
+      def call_async(fun), do: ExternalService.call_async(@external_service, fun)
+
+      @doc "See `ExternalService.call_async/3`."
+      def call_async(retry, fun), do: ExternalService.call_async(@external_service, retry, fun)
+
+      @doc "See `ExternalService.call_async_stream/3`."
+      def call_async_stream(enumerable, fun), do: ExternalService.call_async_stream(enumerable, @external_service, fun)
+
+      @doc "See `ExternalService.call_async_stream/4`."
+      def call_async_stream(enumerable, options, fun),
+        do: ExternalService.call_async_stream(enumerable, @external_service, options, fun)
+
+      @doc "See `ExternalService.call_async_stream/5`."
+      def call_async_stream(enumerable, retry, async, fun),
+        do: ExternalService.call_async_stream(enumerable, @external_service, retry, async, fun)
+    end
+  end
+
+  defp questions do
+    quote do
+      @doc "See `ExternalService.available?/1`."
+      def available?, do: ExternalService.available?(@external_service)
+
+      @doc "See `ExternalService.blown?/1`."
+      def blown?, do: ExternalService.blown?(@external_service)
+
+      @doc "See `ExternalService.saturated?/1`."
+      def saturated?, do: ExternalService.saturated?(@external_service)
+
+      @doc "See `ExternalService.state/1`."
+      def state, do: ExternalService.state(@external_service)
+
+      @doc "See `ExternalService.counts/1`."
+      def counts, do: ExternalService.counts(@external_service)
+
+      # Modules that were written before these functions came may have functions of their own by these names.
+      defoverridable state: 0, counts: 0
+    end
+  end
+
+  defp orders do
+    quote do
+      @doc "See `ExternalService.reset/1`."
+      def reset, do: ExternalService.reset(@external_service)
+
+      @doc "See `ExternalService.reset_all/1`."
+      def reset_all, do: ExternalService.reset_all(@external_service)
+
+      @doc "See `ExternalService.open/2`."
+      def open(options \\ []), do: ExternalService.open(@external_service, options)
+
+      @doc "See `ExternalService.close/1`."
+      def close, do: ExternalService.close(@external_service)
+
+      @doc "See `ExternalService.bypass/1`."
+      def bypass, do: ExternalService.bypass(@external_service)
+
+      # Like state and counts above.
+      defoverridable open: 0, open: 1, close: 0, bypass: 0
     end
   end
 
