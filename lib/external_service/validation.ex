@@ -2,7 +2,7 @@ defmodule ExternalService.Validation do
   # Holds options against their declarations. The error says which option it was, what was expected and what was given.
   @moduledoc false
 
-  alias ExternalService.Options
+  alias ExternalService.{Legacy, Options}
   alias ExternalService.Options.Type
 
   @type group :: Options.group()
@@ -72,7 +72,7 @@ defmodule ExternalService.Validation do
 
   defp check_type!(type, key, value, path) do
     unless Type.valid?(type, value) do
-      expected = "expected #{Type.describe(type)}, got: #{inspect(value)}"
+      expected = "expected #{Type.describe(type)}#{such_as(key, value)}, got: #{inspect(value)}"
       raise_invalid("invalid value for #{inspect(key)} option: #{expected}", key, value, path)
     end
   end
@@ -80,7 +80,19 @@ defmodule ExternalService.Validation do
   defp raise_unknown(options, schema, path) do
     unknown = options |> Keyword.keys() |> Enum.uniq() |> Enum.reject(&Keyword.has_key?(schema, &1))
     valid = inspect(Keyword.keys(schema), limit: :infinity)
-    raise_invalid("unknown options #{inspect(unknown)}, valid options are: #{valid}", unknown, nil, path)
+    message = "unknown options #{inspect(unknown)}, valid options are: #{valid}"
+    raise_invalid(message <> today(options, unknown), unknown, nil, path)
+  end
+
+  # Who comes from version 1 is shown today's spelling.
+  defp such_as(key, value) do
+    today = Legacy.spelled([{key, value}])
+    if today, do: ", such as `#{today}`", else: ""
+  end
+
+  defp today(options, unknown) do
+    today = Legacy.spelled(Keyword.take(options, unknown)) && Legacy.spelled(options)
+    if today, do: ". In place of those of version 1 write `#{today}`", else: ""
   end
 
   @spec raise_invalid(String.t(), term(), term(), [atom()]) :: no_return()
