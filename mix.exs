@@ -186,7 +186,7 @@ defmodule ExternalService.MixProject do
     [
       licenses: ["Apache-2.0"],
       links: %{},
-      files: ~w(lib c_src Makefile mix.exs .formatter.exs README.md CHANGELOG.md LICENSE)
+      files: ~w(lib c_src Makefile mix.exs .formatter.exs README.md CHANGELOG.md usage-rules.md LICENSE)
     ]
   end
 
@@ -194,7 +194,7 @@ defmodule ExternalService.MixProject do
     [
       main: "readme",
       source_ref: "v#{@version}",
-      extras: ["README.md", "CHANGELOG.md", "CONTRIBUTING.md" | Path.wildcard("guides/*.md")]
+      extras: ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "usage-rules.md" | Path.wildcard("guides/*.md")]
     ]
   end
 end

@@ -11,8 +11,9 @@ defmodule ExternalService.DocumentsTest do
   doctest ExternalService.Documents.Retries
   doctest ExternalService.Documents.Time
   doctest ExternalService.Documents.Fallback
+  doctest ExternalService.Documents.UsageRules
 
-  @documents ["README.md" | Path.wildcard("guides/*.md")]
+  @documents ["README.md", "usage-rules.md" | Path.wildcard("guides/*.md")]
 
   for document <- @documents do
     test "every Elixir example in #{document} is Elixir" do
@@ -49,6 +50,15 @@ defmodule ExternalService.DocumentsTest do
     for file <- Path.wildcard("lib/**/*.ex"), source = File.read!(file), source =~ ~r/^\s+iex>/m do
       [_, module] = Regex.run(~r/^defmodule (\S+) do/m, source)
       assert tests =~ ~r/^\s*doctest #{Regex.escape(module)}$/m, "no doctest of #{module}"
+    end
+  end
+
+  test "the exported formatter settings leave the calls of a using module without parentheses" do
+    {settings, _binding} = Code.eval_file(".formatter.exs")
+    options = settings[:export]
+
+    for line <- ["call fn -> :fine end", "call! [base: 1], fn -> :fine end", "call_async_stream list, fn x -> x end"] do
+      assert line |> Code.format_string!(options) |> IO.iodata_to_binary() == line
     end
   end
 

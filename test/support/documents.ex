@@ -17,6 +17,11 @@ defmodule ExternalService.Documents.Readme do
   @moduledoc ExternalService.Documents.examples("README.md")
 end
 
+defmodule ExternalService.Documents.UsageRules do
+  @external_resource "usage-rules.md"
+  @moduledoc ExternalService.Documents.examples("usage-rules.md")
+end
+
 defmodule ExternalService.Documents.CircuitBreakers do
   @external_resource "guides/circuit-breakers.md"
   @moduledoc ExternalService.Documents.examples("guides/circuit-breakers.md")
