@@ -179,8 +179,8 @@ defmodule ExternalService do
       iex> ExternalService.start(:inbox)
       iex> [1, 2] |> ExternalService.call_async_stream(:inbox, [max_concurrency: 2], &(&1 * 10)) |> Enum.to_list()
       [ok: 10, ok: 20]
-      iex> [{:ok, result}] = Enum.to_list(ExternalService.call_async_stream([1], :inbox, [max_attempts: 1], fn _ -> :retry end))
-      iex> {:error, %ExternalService.RetriesExhausted{}} = result
+      iex> stream = ExternalService.call_async_stream([1], :inbox, [max_attempts: 1], fn _ -> :retry end)
+      iex> [ok: {:error, %ExternalService.RetriesExhausted{}}] = Enum.to_list(stream)
   """
   @spec call_async_stream(
           Enumerable.t(),
@@ -321,8 +321,8 @@ defmodule ExternalService do
   The options are those of `start/2` and `:name`, by default the module. The module gets `child_spec/1` and
   `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
   replaced), and the functions of `ExternalService` without the service: `call/1`, `call/2`, `call!/1`, `call!/2`,
-  `call_async/1`, `call_async/2`, `call_async_stream/2`, `call_async_stream/3`, `call_async_stream/4`, `available?/0`, `blown?/0`, `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`,
-  `reset_all/0`.
+  `call_async/1`, `call_async/2`, `call_async_stream/2` to `call_async_stream/4`, `available?/0`, `blown?/0`,
+  `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`, `reset_all/0`.
 
   The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
   again the service starts afresh.
