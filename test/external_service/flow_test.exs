@@ -40,7 +40,9 @@ defmodule ExternalService.FlowTest do
       |> Flow.map(&elem(&1, 1))
 
     assert results(flow) == [10, 20]
-    assert results(Calls.map(Flow.from_enumerable([1]), s, [], & &1, stages: 2)) == [1]
+    source = Flow.from_enumerable([1])
+    flow = Calls.map(source, s, [], & &1, stages: 2)
+    assert {flow.producers, flow.options, results(flow)} == {source.producers, source.options, [1]}
   end
 
   test "makes no call before the flow is run", %{service: s} do

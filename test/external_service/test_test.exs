@@ -135,6 +135,7 @@ defmodule ExternalService.TestTest do
       on_exit(fn -> ExternalService.stop(other) end)
       for name <- [s, other], do: ExternalService.start(name)
       fail(other, :busy)
+      assert refute_retried(s) == :ok
       message = failure(fn -> assert_retried(s, reason: :closed) end)
       assert message =~ "expected a failed attempt of #{inspect(s)} with [reason: :closed]"
       assert message =~ "[:external_service, :call, :retry] #{inspect(%{service: other, reason: :busy})}"
