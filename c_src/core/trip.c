@@ -50,14 +50,14 @@ const es_trip *es_trip_at(size_t index) {
 /* How many calls that fail throughout go by before the rule fires. Counted from the end of the first, a call that
  * melts once is `tolerate` calls away from the failure too many; one that melts each attempt gets there part-way
  * through the last call, which is counted whole. */
-static uint64_t calls_to_open(uint64_t attempts, uint32_t tolerate, bool per_call) {
+uint64_t es_trip_calls(uint64_t attempts, uint32_t tolerate, bool per_call) {
     if (per_call)
         return tolerate;
     return attempts == 0 ? 1 : tolerate / attempts + 1;
 }
 
 int64_t es_trip_narrowest_ns(int64_t retry_window_ns, uint64_t attempts, uint32_t tolerate, bool per_call) {
-    return es_scale_ns(retry_window_ns, calls_to_open(attempts, tolerate, per_call));
+    return es_scale_ns(retry_window_ns, es_trip_calls(attempts, tolerate, per_call));
 }
 
 int64_t es_trip_auto_within_ns(int64_t retry_window_ns, uint64_t attempts, uint32_t tolerate, bool per_call) {

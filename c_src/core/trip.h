@@ -43,6 +43,10 @@ const es_trip *es_trip_first(const es_counts *counts, const es_trip_limits *limi
 /* Rule number `index` of the table, or NULL past its end. Static: never free it. */
 const es_trip *es_trip_at(size_t index);
 
+/* How many calls that fail throughout it takes, counted from the end of the first where a call melts once: see below.
+ */
+uint64_t es_trip_calls(uint64_t attempts, uint32_t tolerate, bool per_call);
+
 /* The narrowest window, in nanoseconds, in which `tolerate` + 1 failures of calls that follow one another still meet:
  * the retry window of one call times the calls it takes to get there. `attempts` is what one call makes when all of
  * them fail, 0 if there is no bound; `per_call` when a call melts once instead of once an attempt.

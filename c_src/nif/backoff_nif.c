@@ -101,20 +101,45 @@ static bool get_melt(const es_priv *priv, ERL_NIF_TERM term, bool *per_call) {
     return *per_call || enif_is_identical(term, priv->atom.per_attempt);
 }
 
-ES_NIF(trip_within) {
-    (void)argc;
-    const es_priv *priv = enif_priv_data(env);
-    es_backoff backoff;
+/* What a counting window is sized against. */
+typedef struct {
+    int64_t window_ns;
+    uint64_t attempts;
     uint32_t tolerate;
     bool per_call;
+} sizing;
+
+static bool get_sizing(ErlNifEnv *env, const ERL_NIF_TERM argv[], sizing *of) {
+    es_backoff backoff;
     int64_t steps_ns[ES_BACKOFF_STEPS_MAX];
-    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !es_get_u32(env, argv[1], &tolerate) ||
-        tolerate > ES_TOLERATE_MAX || !get_melt(priv, argv[2], &per_call)) {
-        return enif_make_badarg(env);
+    if (!es_get_backoff(env, argv[0], &backoff, steps_ns) || !es_get_u32(env, argv[1], &of->tolerate) ||
+        of->tolerate > ES_TOLERATE_MAX || !get_melt(enif_priv_data(env), argv[2], &of->per_call)) {
+        return false;
     }
     size_t retries = es_backoff_plan(&backoff, NULL, PLAN_MAX);
-    uint64_t attempts = retries < PLAN_MAX ? retries + 1 : 0;
-    return enif_make_int64(env, es_trip_auto_within_ns(es_backoff_window_ns(&backoff), attempts, tolerate, per_call));
+    of->window_ns = es_backoff_window_ns(&backoff);
+    of->attempts = retries < PLAN_MAX ? retries + 1 : 0;
+    return true;
+}
+
+ES_NIF(trip_within) {
+    (void)argc;
+    sizing of;
+    if (!get_sizing(env, argv, &of)) {
+        return enif_make_badarg(env);
+    }
+    return enif_make_int64(env, es_trip_auto_within_ns(of.window_ns, of.attempts, of.tolerate, of.per_call));
+}
+
+ES_NIF(trip_narrowest) {
+    (void)argc;
+    sizing of;
+    if (!get_sizing(env, argv, &of)) {
+        return enif_make_badarg(env);
+    }
+    int64_t narrowest_ns = es_trip_narrowest_ns(of.window_ns, of.attempts, of.tolerate, of.per_call);
+    uint64_t calls = es_trip_calls(of.attempts, of.tolerate, of.per_call);
+    return enif_make_tuple2(env, enif_make_uint64(env, calls), es_make_ns_or_infinity(env, narrowest_ns));
 }
 
 ES_NIF(trip_names) {

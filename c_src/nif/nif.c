@@ -88,7 +88,7 @@ static ErlNifFunc functions[] = {
     ES_ROW(limiter_peek, 2),     ES_ROW(limiter_give_back, 3), ES_ROW(limiter_reset, 1),    ES_ROW(limiter_set, 2),
     ES_ROW(budget_new, 2),       ES_ROW(budget_deposit, 1),    ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),
     ES_ROW(backoff_next, 6),     ES_ROW(backoff_after, 5),     ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),
-    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),       ES_ROW(trip_names, 0),
+    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),       ES_ROW(trip_narrowest, 3),   ES_ROW(trip_names, 0),
 };
 
 ERL_NIF_INIT(Elixir.ExternalService.Native, functions, load, NULL, upgrade, unload)

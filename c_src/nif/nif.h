@@ -207,6 +207,7 @@ ES_NIF(backoff_plan);
 ES_NIF(backoff_window);
 ES_NIF(backoff_curves);
 ES_NIF(trip_within);
+ES_NIF(trip_narrowest);
 ES_NIF(trip_names);
 
 #endif

@@ -222,6 +222,10 @@ defmodule ExternalService.Native do
   @spec trip_within(schedule(), tolerate :: non_neg_integer(), :per_attempt | :per_call) :: ns()
   def trip_within(_schedule, _tolerate, _melt), do: not_loaded()
 
+  @spec trip_narrowest(schedule(), tolerate :: non_neg_integer(), :per_attempt | :per_call) ::
+          {calls :: non_neg_integer(), ns() | :infinity}
+  def trip_narrowest(_schedule, _tolerate, _melt), do: not_loaded()
+
   @spec trip_names() :: [atom()]
   def trip_names, do: not_loaded()
 

@@ -149,6 +149,16 @@ static void failures_of_each_attempt_meet_within_the_calls_it_takes(void **state
     assert_int_equal(es_trip_narrowest_ns(MS(1500), 1, 10, false), MS(16500));
 }
 
+static void calls_are_counted_whole_and_from_the_end_of_the_first_where_they_melt_once(void **state) {
+    (void)state;
+    assert_int_equal(es_trip_calls(5, 10, false), 3);
+    assert_int_equal(es_trip_calls(5, 9, false), 2);
+    assert_int_equal(es_trip_calls(5, 4, false), 1);
+    assert_int_equal(es_trip_calls(0, 10, false), 1);
+    assert_int_equal(es_trip_calls(5, 10, true), 10);
+    assert_int_equal(es_trip_calls(5, 0, true), 0);
+}
+
 static void failures_of_each_call_meet_within_as_many_calls_as_are_tolerated(void **state) {
     (void)state;
     assert_int_equal(es_trip_narrowest_ns(MS(1500), 5, 10, true), MS(15000));
@@ -202,6 +212,7 @@ int main(void) {
         cmocka_unit_test(of_several_rules_any_opens_and_the_first_is_told),
         cmocka_unit_test(the_table_lists_each_rule_once_and_ends),
         cmocka_unit_test(failures_of_each_attempt_meet_within_the_calls_it_takes),
+        cmocka_unit_test(calls_are_counted_whole_and_from_the_end_of_the_first_where_they_melt_once),
         cmocka_unit_test(failures_of_each_call_meet_within_as_many_calls_as_are_tolerated),
         cmocka_unit_test(unbounded_attempts_open_within_one_call),
         cmocka_unit_test(the_narrowest_window_saturates),

@@ -61,6 +61,7 @@ defmodule ExternalService.NativeTest do
   defp valid(:backoff_window), do: [@schedule]
   defp valid(:backoff_curves), do: []
   defp valid(:trip_within), do: [@schedule, 2, :per_attempt]
+  defp valid(:trip_narrowest), do: [@schedule, 2, :per_attempt]
   defp valid(:trip_names), do: []
 
   defp valid(:bulkhead_new), do: [{2, 10, 1000 * @ms}, nil]
@@ -202,6 +203,7 @@ defmodule ExternalService.NativeTest do
   defp documented?({:reclaimed, count, slot}), do: count > 0 and documented?(slot)
   defp documented?({limit, in_flight, queued, _lease_end}), do: limit > 0 and in_flight >= 0 and queued >= 0
   defp documented?({tag, ns}) when tag in [:changed, :open, :last, :refused], do: is_integer(ns) or ns == :infinity
+  defp documented?({calls, ns}) when is_integer(calls), do: is_integer(ns) or ns == :infinity
   defp documented?({generation, row, serial}) when is_integer(row), do: is_integer(generation) and is_integer(serial)
   defp documented?(%{from: from, to: to}), do: from != to
   defp documented?(%{state: state}), do: state in [:closed, :open, :half_open, :forced_open, :bypassed]
@@ -251,15 +253,10 @@ defmodule ExternalService.NativeTest do
     end
   end
 
-  for {name, position} <- [
-        breaker_new: 0,
-        budget_new: 0,
-        backoff_next: 0,
-        backoff_after: 0,
-        backoff_plan: 0,
-        backoff_window: 0,
-        trip_within: 0
-      ] do
+  @taken_apart [breaker_new: 0, budget_new: 0, backoff_next: 0, backoff_after: 0, backoff_plan: 0, backoff_window: 0] ++
+                 [trip_within: 0, trip_narrowest: 0]
+
+  for {name, position} <- @taken_apart do
     test "#{name} refuses hostile fields of what it takes apart or answers as documented" do
       outcomes = Enum.map(spoilt_field(unquote(name), unquote(position)), &{outcome(unquote(name), &1), &1})
       assert [] == for({:undocumented, arguments} <- outcomes, do: arguments)
@@ -327,7 +324,9 @@ defmodule ExternalService.NativeTest do
       backoff_plan: [endless, Integer.pow(2, 32)],
       trip_within: [@schedule, 1_000_001, :per_call],
       trip_within: [@schedule, Integer.pow(2, 32), :per_call],
-      trip_within: [@schedule, 1, :per_year]
+      trip_within: [@schedule, 1, :per_year],
+      trip_narrowest: [@schedule, 1_000_001, :per_call],
+      trip_narrowest: [@schedule, 1, :per_year]
     ] ++
       for {field, value} <- [
             {@curve, :cubic},
@@ -416,6 +415,21 @@ defmodule ExternalService.NativeTest do
       # A list is a curve without a name of its own among the options.
       {:or, [{:in, backoffs} | _others]} = ExternalService.Options.schema(:retry)[:backoff][:type]
       assert Enum.sort(Native.backoff_curves()) == Enum.sort([:list | backoffs])
+    end
+  end
+
+  describe "the narrowest window" do
+    test "is told with the calls it holds, and the automatic one is twice as wide or ten seconds" do
+      schedule = put_elem(@schedule, @base, 1000 * @ms)
+      assert Native.trip_narrowest(schedule, 10, :per_attempt) == {3, 45_000 * @ms}
+      assert Native.trip_narrowest(schedule, 10, :per_call) == {10, 150_000 * @ms}
+      assert Native.trip_within(schedule, 10, :per_attempt) == 90_000 * @ms
+      assert Native.trip_narrowest(@schedule, 10, :per_attempt) == {3, 450 * @ms}
+      assert Native.trip_within(@schedule, 10, :per_attempt) == 10_000 * @ms
+    end
+
+    test "of retries without an end is infinite" do
+      assert Native.trip_narrowest(put_elem(@schedule, @attempts, :infinity), 10, :per_attempt) == {1, :infinity}
     end
   end
 
