@@ -8,6 +8,7 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   @behaviour ExternalService.CircuitBreaker
 
+  alias ExternalService.CircuitBreaker.Settings
   alias ExternalService.{Native, Options, Telemetry, Unit, VirtualClock}
 
   @impl true
@@ -18,7 +19,7 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   # The options in the core's units, under its names.
   defp config(options) do
-    Map.new(rules(options) ++ window(options) ++ reset(options) ++ half_open(options[:half_open], options[:reset]))
+    Map.new(rules(options) ++ window(options) ++ reset(options) ++ half_open(Settings.half_open(options)))
   end
 
   defp rules(options) do
@@ -27,14 +28,12 @@ defmodule ExternalService.CircuitBreaker.Local do
       within: Unit.ns(options[:within]),
       failure_rate: Unit.threshold_ppm(options[:failure_rate]),
       slow_call: Unit.ns(options[:slow_call]),
-      slow_rate: Unit.threshold_ppm(slow_rate(options)),
+      slow_rate: Unit.threshold_ppm(Settings.slow_rate(options)),
       min_calls: options[:min_calls],
       consecutive: options[:consecutive] || 0,
       faults: Unit.ppm(options[:fault_injection] || 0)
     ]
   end
-
-  defp slow_rate(options), do: if(options[:slow_call], do: options[:slow_rate] || 0.5)
 
   # Calls are counted only where a rate is asked for.
   defp window(options) do
@@ -58,15 +57,8 @@ defmodule ExternalService.CircuitBreaker.Local do
     ]
   end
 
-  defp half_open(false, _reset), do: [probes: 0, successes: 0, lease: :infinity]
-  defp half_open(true, reset), do: half_open([], reset)
-
-  defp half_open(options, reset) do
-    probes = Keyword.get(options, :probes, 1)
-    # Without an open time there is nothing to measure a lease by; who dies gives its probe back without one.
-    lease = Keyword.get(options, :lease, if(reset == 0, do: :infinity, else: reset))
-    [probes: probes, successes: Keyword.get(options, :successes, probes), lease: Unit.ns(lease)]
-  end
+  defp half_open(nil), do: [probes: 0, successes: 0, lease: :infinity]
+  defp half_open(probing), do: Keyword.new(%{probing | lease: Unit.ns(probing.lease)})
 
   @impl true
   def watch(options) do

@@ -18,7 +18,6 @@ defmodule ExternalService.CircuitBreaker.Settings do
     settings = options[:circuit_breaker] |> merge_backend() |> Keyword.merge(Keyword.take(options, [:clock]))
     settings = Keyword.put_new(settings, :tolerate, if(given?(settings, @rules), do: :infinity, else: 10))
     check!(name, settings)
-    warn_of_faults(name, settings[:fault_injection])
     Keyword.put(settings, :within, within(settings, schedule))
   end
 
@@ -29,6 +28,28 @@ defmodule ExternalService.CircuitBreaker.Settings do
   @doc "Returns whether these options have calls counted."
   @spec rates?(keyword()) :: boolean()
   def rates?(settings), do: given?(settings, @rates)
+
+  @doc "Returns the share of slow calls that opens, or `nil` where no call is slow."
+  @spec slow_rate(keyword()) :: number() | nil
+  def slow_rate(settings), do: if(settings[:slow_call], do: settings[:slow_rate] || 0.5)
+
+  @doc "Returns how probes go out while half-open, or `nil` where they do not."
+  @spec half_open(keyword()) ::
+          %{probes: pos_integer(), successes: pos_integer(), lease: pos_integer() | :infinity} | nil
+  def half_open(settings) do
+    case settings[:half_open] do
+      off when off in [nil, false] -> nil
+      true -> half_open([], settings[:reset])
+      options -> half_open(options, settings[:reset])
+    end
+  end
+
+  defp half_open(options, reset) do
+    probes = Keyword.get(options, :probes, 1)
+    # Without an open time there is nothing to measure a lease by; who dies gives its probe back without one.
+    lease = Keyword.get(options, :lease, if(reset == 0, do: :infinity, else: reset))
+    %{probes: probes, successes: Keyword.get(options, :successes, probes), lease: lease}
+  end
 
   @doc "Returns the backend and its own options."
   @spec backend(keyword()) :: {module(), keyword()}
@@ -90,11 +111,15 @@ defmodule ExternalService.CircuitBreaker.Settings do
   defp contradict!(name, how),
     do: raise(ArgumentError, "the circuit breaker options of #{inspect(name)} contradict each other: " <> how)
 
-  defp warn_of_faults(_name, nil), do: :ok
+  @doc "Tells the log that the service with these settings refuses attempts on purpose, if it does."
+  @spec warn_of_faults(term(), keyword()) :: :ok
+  def warn_of_faults(name, settings) do
+    if share = settings[:fault_injection] do
+      Logger.warning(
+        "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose (:fault_injection)."
+      )
+    end
 
-  defp warn_of_faults(name, share) do
-    Logger.warning(
-      "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose (:fault_injection)."
-    )
+    :ok
   end
 end
