@@ -2,6 +2,8 @@ defmodule ExternalService.Definition do
   # What `use ExternalService` makes of a module: where its options go, and the functions it gets.
   @moduledoc false
 
+  alias ExternalService.ConfigCheck
+
   @doc "Returns what `use ExternalService, options` puts into the module."
   @spec quoted(Macro.t()) :: Macro.t()
   def quoted(options), do: {:__block__, [], [options(options), starting(), calls(), tasks(), questions(), orders()]}
@@ -12,16 +14,26 @@ defmodule ExternalService.Definition do
   defp options(options) do
     if anonymous_function?(options) do
       quote do
-        @external_service Keyword.get(unquote(options), :name, __MODULE__)
-        defp __external_service__, do: unquote(options)
+        @external_service ExternalService.Definition.named(unquote(options), __ENV__)
+        @doc false
+        def __external_service__, do: unquote(options)
       end
     else
       quote do
         @external_service_options unquote(options)
-        @external_service Keyword.get(@external_service_options, :name, __MODULE__)
-        defp __external_service__, do: @external_service_options
+        @external_service ExternalService.Definition.named(@external_service_options, __ENV__)
+        @doc false
+        def __external_service__, do: @external_service_options
       end
     end
+  end
+
+  @doc "Returns the name of the service that is being compiled, and reports what is suspicious about its options."
+  @spec named(keyword(), Macro.Env.t()) :: ExternalService.service()
+  def named(options, env) do
+    {name, options} = Keyword.pop(options, :name, env.module)
+    ConfigCheck.report_compiled(name, options, env)
+    name
   end
 
   defp starting do

@@ -5,15 +5,28 @@ defmodule ExternalService.Lifecycle do
   require Logger
 
   alias ExternalService.CircuitBreaker.{Installed, Settings}
-  alias ExternalService.{Concurrency, Fallback, Options, RateLimiter, Retry, RetryOptions}
+  alias ExternalService.{Concurrency, ConfigCheck, Configuration, Fallback, Options, RateLimiter, Retry, RetryOptions}
   alias ExternalService.{Service, ServiceNotStarted, Validation, VirtualClock}
 
   # `module` is the one that uses the library, if it is one's.
   @spec start(ExternalService.service(), keyword(), module() | nil) :: :ok
   def start(name, given, module \\ nil) do
-    check_wait!(name, given)
-    options = Validation.validate!(:start, Options.merge(defaults(), given))
+    options = checked(name, given)
     alone(name, fn -> replace(name, options, module, nil) end)
+  end
+
+  @doc "Returns what follows from the options of a service that is not started, or raises as starting it would."
+  @spec figures(ExternalService.service(), keyword(), module() | nil) :: Configuration.t()
+  def figures(name, given, module) do
+    options = checked(name, given)
+    Fallback.check!(options[:fallback], module)
+    {retry, breaker} = resolve(name, options, nil)
+    Configuration.new(name, options, retry, breaker)
+  end
+
+  defp checked(name, given) do
+    check_wait!(name, given)
+    Validation.validate!(:start, Options.merge(defaults(), given))
   end
 
   @spec reconfigure(ExternalService.service(), keyword()) :: :ok
@@ -70,17 +83,20 @@ defmodule ExternalService.Lifecycle do
   # `kept` is the running service if only its options change; one that is started afresh keeps nothing.
   defp replace(name, options, module, kept) do
     Fallback.check!(options[:fallback], module)
-    retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
-
-    breaker =
-      name
-      |> Settings.resolve(options, retry |> RetryOptions.sampled() |> RetryOptions.schedule())
-      |> keep(options, kept)
-
-    Retry.check_melt!(name, breaker[:melt], retry)
+    {retry, breaker} = resolve(name, options, kept)
+    ConfigCheck.report(name, options, kept && kept.options)
+    Settings.warn_of_faults(name, breaker)
     old = Service.get(name)
     service = %{build(name, options, retry, breaker, kept || %Service{}) | module: module}
     Installed.replace(name, old && old.breaker, service.breaker, fn -> Service.put(service) end)
+  end
+
+  defp resolve(name, options, kept) do
+    retry = RetryOptions.merge(%RetryOptions{}, options[:retry], [:retry])
+    schedule = retry |> RetryOptions.sampled() |> RetryOptions.schedule()
+    breaker = name |> Settings.resolve(options, schedule) |> keep(options, kept)
+    Retry.check_melt!(name, breaker[:melt], retry)
+    {retry, breaker}
   end
 
   defp build(name, options, retry, breaker, kept) do
