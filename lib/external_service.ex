@@ -1,14 +1,14 @@
 defmodule ExternalService do
   alias ExternalService.CircuitBreaker.Installed
-  alias ExternalService.{Async, Call, CircuitBreaker, Concurrency, Counts, Definition, Lifecycle, Options, RateLimiter}
-  alias ExternalService.{RetryOptions, Service, Validation}
+  alias ExternalService.{Async, Call, CircuitBreaker, Concurrency, Counts, Definition, Explanation, Lifecycle, Options}
+  alias ExternalService.{RateLimiter, RetryOptions, Service, Validation}
 
   @moduledoc """
   Calls to things that fail: with retries, a circuit breaker, a rate limit and a concurrency limit in front of them.
 
       defmodule MyApp.Mail do
         use ExternalService,
-          circuit_breaker: [tolerate: 15, within: :timer.seconds(5), reset: :timer.seconds(5)],
+          circuit_breaker: [tolerate: 15, within: :timer.seconds(10), reset: :timer.seconds(5)],
           retry: [base: 100, cap: :timer.seconds(2), max_attempts: 5, jitter: true]
 
         def deliver(mail) do
@@ -50,6 +50,17 @@ defmodule ExternalService do
   the application environment; a service's own options are merged over them:
 
       config :external_service, defaults: [circuit_breaker: [melt: :per_call]]
+
+  ## Suspicious options
+
+  Options that are allowed and yet hardly what anybody wants, a counting window for one that is narrower than the failures
+  it has to count, are told when the service is started, and of a module that uses `ExternalService` when it is compiled,
+  with what to write in their place:
+
+      config :external_service, on_suspicious_config: :warn
+
+  `:warn` (the default) writes each to the log, or has the compiler warn; `:raise` raises an `ArgumentError` before
+  anything has changed; `:ignore` says nothing. `explain/1` shows them, too.
   """
 
   @typedoc "The name of a service: any term."
@@ -253,6 +264,27 @@ defmodule ExternalService do
   """
   @spec counts(service()) :: map() | {:error, :not_found}
   def counts(service), do: Counts.of(service)
+
+  @doc """
+  Returns a text that says what options amount to: how long a call retries, what opens the breaker, who waits for how long.
+
+  The service is the name of a started one, or a keyword list of options for `start/2`: one that could not be started
+  raises as there. At the end stands what is suspicious about the options, if anything is.
+
+      iex> text = ExternalService.explain(name: :mail, retry: [base: 100, jitter: true])
+      iex> text |> String.split("\\n") |> Enum.take(7)
+      [
+        ":mail",
+        "",
+        "  retry",
+        "    window       1.5s nominal, +/- 10% with jitter",
+        "    delays       100ms, 200ms, 400ms, 800ms",
+        "    attempts     up to 5",
+        "    time budget  none (:expiry unset)"
+      ]
+  """
+  @spec explain(service() | options()) :: String.t()
+  def explain(service), do: Explanation.of(service)
 
   @doc """
   Forces the service's breaker open: every call is refused, whatever happens, until `close/1` or `reset/1`.

@@ -108,11 +108,7 @@ defmodule ExternalService.Call do
   defp marks(_outcome), do: %{}
 
   defp not_started(%{name: name} = service) do
-    Logger.error(
-      "Service #{inspect(name)} has not been started. To initialize it, call " <>
-        "ExternalService.start(#{inspect(name)}) in your application start code."
-    )
-
+    Logger.error(Service.not_started(name))
     cover({:error, %ServiceNotStarted{context: %{service: name}}, 0}, service)
   end
 

@@ -76,6 +76,13 @@ defmodule ExternalService.Service do
   @spec delete(ExternalService.service()) :: boolean()
   def delete(name), do: :persistent_term.erase({__MODULE__, name})
 
+  @doc "Says what to do about a service that is not started."
+  @spec not_started(ExternalService.service()) :: String.t()
+  def not_started(name) do
+    "Service #{inspect(name)} has not been started. To initialize it, call " <>
+      "ExternalService.start(#{inspect(name)}) in your application start code."
+  end
+
   @spec names() :: [ExternalService.service()]
   def names, do: for({{__MODULE__, name}, %__MODULE__{}} <- :persistent_term.get(), do: name)
 end
