@@ -9,12 +9,12 @@ defmodule ExternalService.Definition do
   def quoted(options), do: {:__block__, [], [options(options), starting(), calls(), tasks(), questions(), orders()]}
 
   # Defines `@external_service`, the name, and `__external_service__/0`, the options. Options that hold an anonymous
-  # function can not be kept in a module attribute: they become the body of a function. All others are evaluated here and
-  # now.
+  # function can not be kept in a module attribute: they become the body of a function, where that function may call
+  # others of the module. All others are evaluated here and now.
   defp options(options) do
     if anonymous_function?(options) do
       quote do
-        @external_service ExternalService.Definition.named(unquote(options), __ENV__)
+        @external_service ExternalService.Definition.named(unquote(without_functions(options)), __ENV__)
         @doc false
         def __external_service__, do: unquote(options)
       end
@@ -134,14 +134,13 @@ defmodule ExternalService.Definition do
     end
   end
 
-  defp anonymous_function?(ast) do
-    {_ast, found?} =
-      Macro.prewalk(ast, false, fn
-        {:fn, _meta, [_ | _]} = node, _found -> {node, true}
-        {:&, _meta, [_]} = node, _found -> {node, true}
-        node, found -> {node, found}
-      end)
+  defp anonymous_function?(ast), do: without_functions(ast) != ast
 
-    found?
+  # Functions that stand in for anonymous ones, which can not be called before the module is compiled, raise when called.
+  defp without_functions(ast) do
+    Macro.prewalk(ast, fn
+      {kind, _meta, [_ | _]} when kind in [:fn, :&] -> quote(do: Function.capture(:erlang, :error, 1))
+      node -> node
+    end)
   end
 end
