@@ -13,7 +13,7 @@ defmodule ExternalService.Configuration do
 
   @typedoc """
   Of a retry: the `window` that a call which fails throughout spends between its `attempts`, and the `delays` it
-  consists of, jitter left out; `nil` where a function makes them. Of a breaker that counts failures: how many such
+  consists of, jitter left out. Of a breaker that counts failures: how many such
   `calls` open it, the `narrowest` window that holds their failures, and the one that `:auto` has `sized`.
   """
   @type t :: %__MODULE__{
@@ -55,24 +55,24 @@ defmodule ExternalService.Configuration do
 
   defp readable(otherwise, read) do
     read.()
-  rescue
-    _unreadable -> otherwise
+  catch
+    _unreadable, _reason -> otherwise
   end
 
   defp breaker(name, options, %RetryOptions{} = retry) do
     settings = Validation.validate!(:circuit_breaker, options[:circuit_breaker] || [])
-    Settings.resolve(name, [circuit_breaker: settings], RetryOptions.schedule(retry))
+    Settings.resolve(name, [circuit_breaker: settings], schedule(retry))
   end
-
-  # A function can not be asked for its delays without calling it, and that is for calls to do.
-  defp retrying(figures, %{backoff: backoff} = retry) when is_function(backoff),
-    do: %{figures | retry: retry, window: RetryOptions.window(retry), attempts: retry.max_attempts}
 
   defp retrying(figures, retry) do
-    delays = retry |> RetryOptions.schedule() |> Native.backoff_plan(@plan_max) |> Enum.map(&Unit.ms/1)
+    schedule = schedule(retry)
+    delays = schedule |> Native.backoff_plan(@plan_max) |> Enum.map(&Unit.ms/1)
     attempts = if length(delays) < @plan_max, do: length(delays) + 1, else: retry.max_attempts
-    %{figures | retry: retry, window: RetryOptions.window(retry), attempts: attempts, delays: delays}
+    window = schedule |> Native.backoff_window() |> Unit.ms()
+    %{figures | retry: retry, window: window, attempts: attempts, delays: delays}
   end
+
+  defp schedule(retry), do: retry |> RetryOptions.sampled() |> RetryOptions.schedule()
 
   defp tripping(figures, breaker) do
     figures = %{figures | breaker: breaker}
@@ -80,7 +80,7 @@ defmodule ExternalService.Configuration do
   end
 
   defp sizing(%{retry: retry, breaker: breaker} = figures) do
-    arguments = [RetryOptions.schedule(retry), breaker[:tolerate], breaker[:melt]]
+    arguments = [schedule(retry), breaker[:tolerate], breaker[:melt]]
     {calls, narrowest} = apply(Native, :trip_narrowest, arguments)
     sized = apply(Native, :trip_within, arguments)
     %{figures | calls: calls, narrowest: Unit.ms(narrowest), sized: Unit.ms(sized)}

@@ -4,7 +4,7 @@ defmodule ExternalService.Retry do
 
   require Logger
 
-  alias ExternalService.{Attempt, Deadline, Native, RetryOptions, Service, Unit, Validation}
+  alias ExternalService.{Attempt, Deadline, Native, RetryOptions, Service, Unit}
 
   # The longest wait the VM's timers take.
   @sleep_max 0xFFFF_FFFF
@@ -66,11 +66,10 @@ defmodule ExternalService.Retry do
   @doc "Makes the retry budget that a service's options describe, or keeps the one of `old`, the service as it was."
   @spec budget(Service.t(), RetryOptions.t(), Native.clock() | nil) :: Native.budget() | nil
   def budget(%{budget: kept, retry: %{budget: same}, clock: clock}, %{budget: same}, clock) when kept != nil, do: kept
-  def budget(_old, %{budget: false}, _clock), do: nil
 
-  def budget(_old, %{budget: options}, clock) do
-    options = Validation.validate!(:budget, if(options == true, do: [], else: options), [:retry, :budget])
-    Native.budget_new({Unit.ppm(options[:ratio]), options[:min_per_second]}, clock)
+  def budget(_old, retry, clock) do
+    if options = RetryOptions.budget(retry),
+      do: Native.budget_new({Unit.ppm(options[:ratio]), options[:min_per_second]}, clock)
   end
 
   @doc "Pays a successful attempt into the retry budget."

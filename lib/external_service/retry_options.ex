@@ -109,6 +109,13 @@ defmodule ExternalService.RetryOptions do
   defp retries(%{max_attempts: :infinity}), do: @sampled
   defp retries(%{max_attempts: most}), do: min(most - 1, @sampled)
 
+  # What the retry budget is made of, with its defaults; `nil` where there is none.
+  @doc false
+  @spec budget(t()) :: keyword() | nil
+  def budget(%__MODULE__{budget: none}) when none in [false, nil], do: nil
+  def budget(%__MODULE__{budget: true}), do: Validation.validate!(:budget, [])
+  def budget(%__MODULE__{budget: options}), do: Validation.validate!(:budget, options, [:retry, :budget])
+
   # What the core's backoff works on.
   @doc false
   @spec schedule(t()) :: Native.schedule()

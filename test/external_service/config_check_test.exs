@@ -27,6 +27,47 @@ defmodule ExternalService.ConfigCheckTest do
       assert ExternalService.available?(s)
     end
 
+    for {what, options} <- [
+          {"ends calls before they have made all their attempts",
+           [timeout: 1_000, deadline: 2_000, retry: [max_attempts: 2, base: 1]]},
+          {"ends calls before they have made all their attempts", [deadline: 100]},
+          {"ends calls before they have made all their attempts", [deadline: 100, retry: [backoff: [50, 100]]]},
+          {"ends calls before they have made all their attempts",
+           [deadline: 100, retry: [backoff: quote(do: &(&1 * 50))]]},
+          {"has a retry budget that nothing fills again", [retry: [budget: [ratio: 0, min_per_second: 0]]]},
+          {"lets a call wait 5s with `concurrency: [wait: 5000]`",
+           [deadline: 1_000, concurrency: [limit: 1, wait: 5_000]]},
+          {"lets a call wait 2s with `rate_limit: [wait: 2000]`",
+           [deadline: 1_000, rate_limit: [limit: 1, per: 1, wait: 2_000]]},
+          {"has linear delays that grow by 100 times the base: 10ms, 1s, 2s",
+           [retry: [backoff: :linear, factor: 100]]},
+          {"has a counting window narrower than the failures it has to count",
+           [circuit_breaker: [within: 100], retry: [backoff: [500]]]},
+          {"has a counting window narrower than the failures it has to count",
+           [circuit_breaker: [within: 100], retry: [backoff: :linear, increment: 500]]},
+          {"may stay half-open for ever", [timeout: 2_000, circuit_breaker: [half_open: true, reset: 1_000]]}
+        ] do
+      test "starting with #{Macro.to_string(options)} is told", %{service: s} do
+        log = capture_log(fn -> ExternalService.start(s, unquote(options)) end)
+        assert [_before, finding] = String.split(log, "[warning] ")
+        assert finding =~ "#{inspect(s)} #{unquote(what)}"
+      end
+    end
+
+    for options <- [
+          [timeout: 500, deadline: 3_000, fallback: {:value, 1}],
+          [deadline: 1_000, concurrency: [limit: 1, wait: 1_000], rate_limit: [limit: 1, per: 1]],
+          [retry: [backoff: :linear, increment: 100, budget: true]],
+          [retry: [backoff: :constant, base: 500, max_attempts: 20, cap: 600], circuit_breaker: [tolerate: 40]],
+          [retry: [multiplier: 1, max_attempts: 9]],
+          [retry: [backoff: [5, 50, 500], jitter: :full]],
+          [retry: [backoff: quote(do: &(&1 * 10)), jitter: :decorrelated, retry_after_max: 0]]
+        ] do
+      test "nothing is told of #{Macro.to_string(options)}", %{service: s} do
+        refute capture_log(fn -> ExternalService.start(s, unquote(options)) end) =~ inspect(s)
+      end
+    end
+
     test "they are told each time that it is started", %{service: s} do
       for _ <- 1..2 do
         assert capture_log(fn -> ExternalService.start(s, @suspicious) end) =~ "uncapped"
@@ -67,6 +108,20 @@ defmodule ExternalService.ConfigCheckTest do
     test "a module with anonymous functions in its options is warned of, too" do
       source = "retry: [max_attempts: 9, retry_on: fn result -> result == :busy end]"
       assert capture_io(:stderr, fn -> compile(source) end) =~ "uncapped"
+    end
+
+    test "a module may use its own functions in its options" do
+      source = """
+      retry: [retry_on: fn result -> busy?(result) end, max_attempts: 1], fallback: &put_aside/1
+      def busy?(result), do: result == :busy
+      def put_aside(_error), do: :put_aside
+      """
+
+      assert capture_io(:stderr, fn -> send(self(), {:module, compile(source)}) end) == ""
+      assert_received {:module, module}
+      on_exit(fn -> ExternalService.stop(module) end)
+      start_supervised!(module)
+      assert module.call(fn -> :busy end) == :put_aside
     end
 
     test "a module is compiled without a word whose options are fine, or can not be read" do

@@ -15,6 +15,15 @@ defmodule ExternalService.ConfigurationTest do
     assert %{attempts: 2_000} = figures(retry: [max_attempts: 2_000, cap: 1])
   end
 
+  test "tells the delays of every kind of backoff, a function's being those it returns" do
+    assert %{window: 70, delays: [10, 15, 20, 25]} = figures(retry: [backoff: :linear, increment: 5])
+    assert %{window: 40, attempts: 5} = figures(retry: [backoff: :constant])
+    assert %{window: 150, delays: [50, 100]} = figures(retry: [backoff: [50, 100], max_attempts: 3])
+    assert %{window: 30, delays: [10, 20], calls: 4} = figures(retry: [backoff: &(&1 * 10), max_attempts: 3])
+    unreadable = fn _retry -> throw(:not_now) end
+    assert %{retry: nil, options: [retry: _]} = figures(retry: [backoff: unreadable])
+  end
+
   test "tells how many failing calls open the breaker, and in which time" do
     assert %{calls: 3, narrowest: 450, sized: 10_000} = figures([])
     assert %{calls: 3, narrowest: 45_000, sized: 90_000} = figures(retry: [base: 1_000])

@@ -9,7 +9,7 @@ defmodule ExternalService.ConfigCheck.Findings do
   import ExternalService.Explanation.Figures
 
   alias ExternalService.CircuitBreaker.Settings
-  alias ExternalService.{ConfigCheck, Configuration}
+  alias ExternalService.{ConfigCheck, Configuration, RetryOptions, Unit}
 
   @checks [
     :uncapped_backoff,
@@ -71,12 +71,10 @@ defmodule ExternalService.ConfigCheck.Findings do
   end
 
   # Of an option of the same name that was in milliseconds.
-  defp check(:factor_of_old, %{retry: %{backoff: :linear, factor: factor} = retry} = figures)
-       when is_integer(factor) and factor >= @milliseconds do
-    unless Map.get(retry, :increment) do
-      "has linear delays that grow by #{factor} times the base: #{first(figures.delays)}. For delays that " <>
-        "grow by #{factor} milliseconds write `retry: [increment: #{factor}]` in the place of `factor: #{factor}`."
-    end
+  defp check(:factor_of_old, %{retry: %{backoff: :linear, factor: factor, increment: nil}} = figures)
+       when factor >= @milliseconds do
+    "has linear delays that grow by #{factor} times the base: #{first(figures.delays)}. For delays that " <>
+      "grow by #{factor} milliseconds write `retry: [increment: #{factor}]` in the place of `factor: #{factor}`."
   end
 
   defp check(:unreachable_half_open, %{breaker: breaker} = figures) when breaker != nil do
@@ -114,9 +112,11 @@ defmodule ExternalService.ConfigCheck.Findings do
 
   defp check(:attempts_beyond_deadline, %{attempts: attempts, window: window, options: options})
        when is_integer(attempts) and is_integer(window) do
-    {timeout, deadline} = {options[:timeout] || 0, options[:deadline]}
+    # Attempts that nothing bounds may as well take no time.
+    timeout = if is_integer(options[:timeout]), do: options[:timeout], else: 0
+    deadline = options[:deadline]
 
-    if is_integer(deadline) and is_integer(timeout) and attempts * timeout + window > deadline do
+    if is_integer(deadline) and attempts * timeout + window > deadline do
       "ends calls before they have made all their attempts: #{count(attempts, "attempt")} may take " <>
         "#{duration(attempts * timeout + window)}, waits between them included, and the deadline is " <>
         "#{duration(deadline)}. Make fewer or shorter attempts, or set `deadline: #{attempts * timeout + window}`."
@@ -132,13 +132,12 @@ defmodule ExternalService.ConfigCheck.Findings do
     end
   end
 
-  defp check(:dry_budget, figures) do
-    with [_ | _] = budget <- Configuration.group(figures, :retry)[:budget],
-         true <- budget[:ratio] == 0 and budget[:min_per_second] == 0 do
+  defp check(:dry_budget, %{retry: %{} = retry}) do
+    budget = RetryOptions.budget(retry)
+
+    if budget != nil and Unit.ppm(budget[:ratio]) == 0 and budget[:min_per_second] == 0 do
       "has a retry budget that nothing fills again: once it is spent no call is retried until the service is started " <>
         "afresh. Give it a share of the successes: `retry: [budget: [ratio: 0.2]]`."
-    else
-      _filled -> nil
     end
   end
 
@@ -147,7 +146,7 @@ defmodule ExternalService.ConfigCheck.Findings do
   # Delays of nothing do not grow.
   defp uncapped?(%{window: window, retry: %{backoff: :exponential, cap: nil, max_attempts: attempts} = retry})
        when window != 0 and is_integer(attempts) and attempts > @uncapped_attempts,
-       do: Map.get(retry, :multiplier, 2) > 1
+       do: retry.multiplier > 1
 
   defp uncapped?(_figures), do: false
 

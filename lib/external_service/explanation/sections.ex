@@ -5,7 +5,7 @@ defmodule ExternalService.Explanation.Sections do
 
   import ExternalService.Explanation.Figures
 
-  alias ExternalService.{Configuration, Explanation.BreakerSection}
+  alias ExternalService.{Configuration, Explanation.BreakerSection, RetryOptions}
 
   @type row :: {label :: String.t(), value :: String.t()}
   @type t :: {title :: String.t(), [row()]}
@@ -35,7 +35,7 @@ defmodule ExternalService.Explanation.Sections do
       {"delays", delays(figures)},
       {"attempts", attempts(retry.max_attempts)},
       {"time budget", if(is_integer(retry.expiry), do: duration(retry.expiry), else: "none (:expiry unset)")}
-      | asked(Map.get(retry, :retry_after_max)) ++ budget(Map.get(retry, :budget))
+      | asked(retry.retry_after_max) ++ budget(RetryOptions.budget(retry))
     ]
   end
 
@@ -43,9 +43,8 @@ defmodule ExternalService.Explanation.Sections do
   defp jitter(true), do: jitter(0.1)
   defp jitter(share) when is_number(share), do: " nominal, +/- #{percent(share)} with jitter"
   defp jitter(:full), do: " nominal, each delay anything down to nothing with jitter"
-  defp jitter(way), do: " nominal, other with #{way} jitter"
+  defp jitter(:decorrelated), do: " nominal, each delay anything from the base to thrice the one before with jitter"
 
-  defp delays(%{delays: nil}), do: "those a function returns"
   defp delays(%{delays: []}), do: "none — a single attempt, never retried"
 
   defp delays(%{delays: delays}) do
@@ -57,15 +56,13 @@ defmodule ExternalService.Explanation.Sections do
   defp attempts(n), do: "up to #{n}"
 
   defp asked(nil), do: []
+  defp asked(0), do: [{"retry after", "does not wait when the service asks for it"}]
   defp asked(ms), do: [{"retry after", "waits up to #{duration(ms)} when the service asks for it"}]
 
   defp budget(nil), do: []
 
-  defp budget(options) do
-    ratio = if share = options[:ratio], do: "#{percent(share)} of the successes"
-    time = if n = options[:min_per_second], do: "#{n} per second"
-    [{"retry budget", [ratio, time] |> Enum.reject(&is_nil/1) |> Enum.join(" and ")}]
-  end
+  defp budget(options),
+    do: [{"retry budget", "#{percent(options[:ratio])} of the successes and #{options[:min_per_second]} per second"}]
 
   defp rate_limit(options) do
     case options[:limit] do

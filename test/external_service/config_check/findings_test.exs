@@ -139,9 +139,7 @@ defmodule ExternalService.ConfigCheck.FindingsTest do
     end
 
     test "is not told to who gives an increment" do
-      retry = Map.put(%RetryOptions{backoff: :linear, factor: 10}, :increment, 5)
-      figures = %ExternalService.Configuration{name: :mail, options: [], retry: retry, delays: [10]}
-      assert ExternalService.ConfigCheck.Findings.of(figures) == []
+      assert found(retry: [backoff: :linear, factor: 10, increment: 5]) == []
     end
   end
 
@@ -237,15 +235,13 @@ defmodule ExternalService.ConfigCheck.FindingsTest do
     test "is found where neither successes nor time fill it again" do
       assert found(retry: [budget: [ratio: 0, min_per_second: 0]]) == [:dry_budget]
       assert found(retry: [budget: [ratio: 0.0, min_per_second: 0]]) == [:dry_budget]
+      assert found(retry: [budget: [ratio: 1.0e-7, min_per_second: 0]]) == [:dry_budget]
       assert found(retry: [budget: [ratio: 0.1, min_per_second: 0]]) == []
-      assert found(retry: [budget: [ratio: 0]]) == []
-      assert found(retry: [budget: []]) == []
+      for budget <- [[ratio: 0], [], true, false], do: assert(found(retry: [budget: budget]) == [])
     end
 
     test "is found in a struct, too" do
-      retry = Map.put(%RetryOptions{}, :budget, ratio: 0, min_per_second: 0)
-      figures = %ExternalService.Configuration{name: :mail, options: [retry: retry]}
-      assert [%{check: :dry_budget}] = ExternalService.ConfigCheck.Findings.of(figures)
+      assert found(retry: %RetryOptions{budget: [ratio: 0, min_per_second: 0]}) == [:dry_budget]
     end
   end
 

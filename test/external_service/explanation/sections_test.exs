@@ -53,6 +53,32 @@ defmodule ExternalService.Explanation.SectionsTest do
       assert retry("window", jitter: true) == "150ms nominal, +/- 10% with jitter"
       assert retry("window", jitter: 0.25) == "150ms nominal, +/- 25% with jitter"
       assert retry("window", jitter: 0) == "150ms"
+      assert retry("window", jitter: :full) == "150ms nominal, each delay anything down to nothing with jitter"
+
+      assert retry("window", jitter: :decorrelated) ==
+               "150ms nominal, each delay anything from the base to thrice the one before with jitter"
+    end
+
+    test "tells the delays of every kind of backoff" do
+      assert retry("delays", backoff: :linear) == "10ms, 20ms, 30ms, 40ms"
+      assert retry("delays", backoff: :linear, increment: 5) == "10ms, 15ms, 20ms, 25ms"
+      assert retry("delays", backoff: :constant) == "10ms, 10ms, 10ms, 10ms"
+      assert retry("delays", multiplier: 1.5) == "10ms, 15ms, 23ms, 34ms"
+      assert retry("delays", backoff: [5, 50], max_attempts: 4) == "5ms, 50ms, 50ms"
+      assert retry("delays", backoff: &(&1 * 100), cap: 250, max_attempts: 4) == "100ms, 200ms, 250ms"
+      assert retry("window", backoff: &(&1 * 100), max_attempts: 4) == "600ms"
+    end
+
+    test "tells the longest wait that the service may ask for, where that is an option" do
+      assert retry("retry after", retry_after_max: 30_000) == "waits up to 30s when the service asks for it"
+      assert retry("retry after", retry_after_max: 0) == "does not wait when the service asks for it"
+    end
+
+    test "tells the budget, where there is one" do
+      assert retry("retry budget", budget: true) == "20% of the successes and 10 per second"
+      assert retry("retry budget", budget: [ratio: 0.05]) == "5% of the successes and 10 per second"
+      labels = for {label, _value} <- rows("retry", retry: [budget: false]), do: label
+      assert labels == ["window", "delays", "attempts", "time budget"]
     end
   end
 
@@ -154,32 +180,6 @@ defmodule ExternalService.Explanation.SectionsTest do
       assert row("a fully-failing call", "spends", endless) == "unbounded time between its attempts"
       assert row("a fully-failing call", "plus", endless) == "what its attempts take, which nothing here bounds"
       assert row("a fully-failing call", "plus", [timeout: 5] ++ endless) =~ "up to 5ms for each of its attempts"
-    end
-  end
-
-  describe "what RetryOptions may hold besides" do
-    defp with_fields(fields) do
-      figures = Configuration.read(:mail, [])
-      sections = Sections.of(%{figures | retry: Map.merge(figures.retry, Map.new(fields))}, [])
-      for {"retry", rows} <- sections, {label, value} <- rows, label not in ["delays", "attempts"], do: {label, value}
-    end
-
-    test "a wait that the service asks for, and a budget of retries" do
-      assert [_, _, {"retry after", "waits up to 30s when the service asks for it"}] =
-               with_fields(retry_after_max: 30_000)
-
-      budget = [ratio: 0.2, min_per_second: 10]
-      assert [_, _, {"retry budget", "20% of the successes and 10 per second"}] = with_fields(budget: budget)
-      assert [_, _, {"retry budget", "20% of the successes"}] = with_fields(budget: [ratio: 0.2])
-    end
-
-    test "other kinds of jitter, and delays that a function makes" do
-      assert [{"window", "150ms nominal, each delay anything down to nothing with jitter"}, _] =
-               with_fields(jitter: :full)
-
-      assert [{"window", "150ms nominal, other with decorrelated jitter"}, _] = with_fields(jitter: :decorrelated)
-      figures = %{Configuration.read(:mail, []) | delays: nil}
-      assert {"delays", "those a function returns"} in (figures |> Sections.of([]) |> hd() |> elem(1))
     end
   end
 end
