@@ -313,6 +313,16 @@ defmodule ExternalService.Options do
     fallback: [type: :fallback, doc: "What the call returns instead of an error; `nil`: the error."]
   ]
 
+  @insights [
+    services: [type: {:list, :any}, doc: "The services to count. Default: all that are started now."],
+    log: [type: :boolean, default: true, doc: "Whether to log what is found."],
+    log_every: [
+      type: @ms,
+      default: 300_000,
+      doc: "Milliseconds before something is logged of the same service again."
+    ]
+  ]
+
   @schemas %{
     start: @start,
     circuit_breaker: @circuit_breaker,
@@ -323,7 +333,8 @@ defmodule ExternalService.Options do
     rate_limit: @rate_limit,
     concurrency: @concurrency,
     open: @open,
-    call: @call
+    call: @call,
+    insights: @insights
   }
 
   # Lists of pairs that are no options.
@@ -340,6 +351,7 @@ defmodule ExternalService.Options do
           | :concurrency
           | :open
           | :call
+          | :insights
 
   @doc "Returns the options of a group that have a default, with it."
   @spec defaults(group()) :: keyword()

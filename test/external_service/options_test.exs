@@ -213,7 +213,7 @@ defmodule ExternalService.OptionsTest do
   end
 
   test "every declared option has a row in this table, and every row its option" do
-    assert Enum.sort(Options.groups()) == Enum.sort([:call, :open | Map.keys(@rows)])
+    assert Enum.sort(Options.groups()) == Enum.sort([:call, :insights, :open | Map.keys(@rows)])
 
     for {group, rows} <- @rows do
       assert Enum.sort(Keyword.keys(rows)) == Enum.sort(Keyword.keys(Options.schema(group)))

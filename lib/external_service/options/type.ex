@@ -60,6 +60,7 @@ defmodule ExternalService.Options.Type do
   def describe({:in, values}), do: "one of #{inspect(values)}"
   def describe({:fun, arity}), do: "function of arity #{arity}"
   def describe({:struct, module}), do: "#{inspect(module)} struct"
+  def describe({:list, :any}), do: "list"
   def describe({:list, type}), do: "list of #{describe(type)}s"
   def describe({:list, type, max}), do: "list of 1 to #{max} #{describe(type)}s"
 
