@@ -41,3 +41,8 @@ defmodule ExternalService.Documents.Fallback do
   @external_resource "guides/fallback.md"
   @moduledoc ExternalService.Documents.examples("guides/fallback.md")
 end
+
+defmodule ExternalService.Documents.Telemetry do
+  @external_resource "guides/telemetry.md"
+  @moduledoc ExternalService.Documents.examples("guides/telemetry.md")
+end
