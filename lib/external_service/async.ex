@@ -2,28 +2,28 @@ defmodule ExternalService.Async do
   # Calls in tasks of their own. Options are checked by the caller, before there is a task that could only crash.
   @moduledoc false
 
-  alias ExternalService.{Call, Options, RetryOptions, Validation}
+  alias ExternalService.{Call, Deadline, Options, RetryOptions}
 
   @async_options [:max_concurrency, :ordered, :timeout, :on_timeout, :zip_input_on_exit]
-  @own_options Keyword.keys(Options.schema(:call))
-  @call_options @own_options ++ Keyword.keys(Options.schema(:retry))
+  @call_options Keyword.keys(Options.schema(:call)) ++ Keyword.keys(Options.schema(:retry))
 
   @type overrides :: RetryOptions.t() | keyword() | nil
 
   @doc "Makes one call in a task."
   @spec call(term(), overrides(), (() -> term())) :: Task.t()
   def call(service, retry, fun) do
-    check!(retry)
-    Task.async(attach(fn -> Call.run(:return, service, retry, fun) end))
+    check!(service, retry)
+    deadline = Deadline.current()
+    Task.async(fn -> call_under(deadline, service, retry, fun) end)
   end
 
   @doc "Makes a call in a task for each element, as `Task.async_stream/3` does."
   @spec stream(Enumerable.t(), term(), overrides(), keyword(), (term() -> term())) :: Enumerable.t()
   def stream(enumerable, service, retry, async, fun) do
-    check!(retry)
+    check!(service, retry)
     refuse_unknown!(async, @async_options)
-    one = attach(fn element -> Call.run(:return, service, retry, fn -> fun.(element) end) end)
-    Task.async_stream(enumerable, one, async)
+    deadline = Deadline.current()
+    Task.async_stream(enumerable, fn element -> call_under(deadline, service, retry, fn -> fun.(element) end) end, async)
   end
 
   @doc "Tells options of the calls from options of the stream."
@@ -41,17 +41,16 @@ defmodule ExternalService.Async do
     end
   end
 
-  # The one place where the function of a task is made to run under the deadline of the process that starts the task.
-  defp attach(fun), do: fun
+  # The deadline is that of the process that asked for the task. Tasks stay on its node, so it goes along as it is and not
+  # as what is left of it: an element that waits for its turn in a stream has less left when it comes.
+  defp call_under(deadline, service, retry, fun),
+    do: Deadline.under(deadline, fn -> Call.run(:return, service, retry, fun) end)
 
-  defp check!(nil), do: :ok
-  defp check!(%RetryOptions{} = retry), do: RetryOptions.new(retry)
+  defp check!(service, options) do
+    if is_list(options) and not Keyword.keyword?(options),
+      do: refuse!("expected a keyword list of options, got: #{inspect(options)}")
 
-  defp check!(options) when is_list(options) do
-    unless Keyword.keyword?(options), do: refuse!("expected a keyword list of options, got: #{inspect(options)}")
-    {own, retry} = Keyword.split(options, @own_options)
-    Validation.check_given!(:call, own)
-    Validation.check_given!(:retry, retry)
+    Call.check!(service, options)
   end
 
   defp refuse_unknown!(options, known) do

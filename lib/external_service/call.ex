@@ -45,6 +45,13 @@ defmodule ExternalService.Call do
     end
   end
 
+  @doc "Raises for options that `run/4` raises for."
+  @spec check!(term(), RetryOptions.t() | keyword() | nil) :: :ok
+  def check!(name, overrides) do
+    override(Service.get(name) || Service.none(name), overrides)
+    :ok
+  end
+
   defp spanned(%{telemetry: telemetry, name: name} = service, mode, fun) do
     if Telemetry.spans?(telemetry) do
       Telemetry.span(name, fn ->

@@ -3,8 +3,29 @@
 defmodule ExternalService.AsyncTest do
   use ExternalService.Case, async: true
 
+  alias ExternalService.{Deadline, DeadlineExceeded}
+
   defmodule Inbox do
     use ExternalService, retry: [max_attempts: 2, base: 0]
+  end
+
+  # Calls of every arity, whose function gives what `tell` says; all are one result each.
+  defp everywhere(s, tell) do
+    each = fn _element -> tell.() end
+
+    [
+      Task.await(ExternalService.call_async(s, tell)),
+      Task.await(ExternalService.call_async(s, [max_attempts: 1], tell))
+    ] ++
+      for stream <- [
+            ExternalService.call_async_stream([1], s, each),
+            ExternalService.call_async_stream([1], s, [max_attempts: 1], each),
+            ExternalService.call_async_stream([1], s, [max_concurrency: 1], each),
+            ExternalService.call_async_stream([1], s, %RetryOptions{}, each),
+            ExternalService.call_async_stream([1], s, nil, [], each)
+          ],
+          {:ok, told} <- stream,
+          do: told
   end
 
   defp results(stream), do: Enum.to_list(stream)
@@ -50,6 +71,8 @@ defmodule ExternalService.AsyncTest do
                raised(fn -> ExternalService.call_async(s, [max_attempts: 0], fun) end)
 
       assert %ValidationError{key: :cost} = raised(fn -> ExternalService.call_async(s, [cost: 0], fun) end)
+      assert %ArgumentError{} = raised(fn -> ExternalService.call_async(s, [fallback: :no_such_function], fun) end)
+      assert %ArgumentError{} = raised(fn -> ExternalService.call_async(s, [budget: true], fun) end)
       assert %ValidationError{key: :cap} = raised(fn -> ExternalService.call_async(s, %RetryOptions{cap: 0}, fun) end)
       assert %ValidationError{key: [:colour]} = raised(fn -> ExternalService.call_async(s, [colour: 1], fun) end)
 
@@ -183,6 +206,39 @@ defmodule ExternalService.AsyncTest do
 
       error = raised(fn -> ExternalService.call_async_stream([1], s, [max_concurrency: 1], [], & &1) end)
       assert %ValidationError{key: [:max_concurrency]} = error
+    end
+  end
+
+  describe "what goes along to the tasks" do
+    test "is the caller's deadline", %{service: s} do
+      ExternalService.start(s)
+      tell = fn -> Deadline.remaining() in 1..60_000 end
+      assert Enum.uniq(Deadline.with_deadline(60_000, fn -> everywhere(s, tell) end)) == [true]
+      assert Enum.uniq(everywhere(s, &Deadline.remaining/0)) == [:infinity]
+    end
+
+    test "is a deadline that is over: then no function runs", %{service: s} do
+      ExternalService.start(s)
+      outcomes = Deadline.with_deadline(0, fn -> everywhere(s, attempting(:done)) end)
+      assert for({:error, %DeadlineExceeded{context: %{skipped: true}}} <- outcomes, do: :skipped) |> length() == 7
+      assert attempts() == 0
+    end
+
+    test "is the deadline as it is when an element's turn comes", %{service: s} do
+      clock = start_on_clock(s)
+      wait = fn n -> VirtualClock.advance(clock, 40) && n end
+      stream = fn -> results(ExternalService.call_async_stream(1..4, s, [max_concurrency: 1], wait)) end
+      deadline = Deadline.sooner(nil, 100, VirtualClock.handle(clock))
+      assert [ok: 1, ok: 2, ok: 3, ok: {:error, %DeadlineExceeded{}}] = Deadline.under(deadline, stream)
+    end
+
+    test "are the processes that called, with a timeout, too", %{service: s} do
+      for options <- [[], [timeout: 60_000]] do
+        ExternalService.start(s, options)
+        test = self()
+        tell = fn -> test in Process.get(:"$callers", []) end
+        assert everywhere(s, tell) == List.duplicate(true, 7)
+      end
     end
   end
 
