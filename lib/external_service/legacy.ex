@@ -64,7 +64,8 @@ defmodule ExternalService.Legacy do
   # Calls of version 1 waited for the rate limit as long as it took.
   defp today(:rate_limit, {limit, per}), do: [rate_limit: [limit: limit, per: per, wait: :infinity]]
   defp today(:backoff, {:exponential, base}), do: [backoff: :exponential, base: base]
-  defp today(:backoff, {:{}, _meta, [:linear, base, factor]}), do: [backoff: :linear, base: base, factor: factor]
+  # What version 1 called a factor was added to the delay, in milliseconds.
+  defp today(:backoff, {:{}, _meta, [:linear, base, factor]}), do: [backoff: :linear, base: base, increment: factor]
   defp today(:randomize, value), do: [jitter: value]
   defp today(:rescue_only, exceptions), do: [retry_exceptions: exceptions]
   defp today(_key, _value), do: nil

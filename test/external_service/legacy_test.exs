@@ -21,7 +21,7 @@ defmodule ExternalService.LegacyTest do
 
   @retry [
     {[backoff: {:exponential, 50}], "backoff: :exponential, base: 50"},
-    {[backoff: {:linear, 100, 2}], "backoff: :linear, base: 100, factor: 2"},
+    {[backoff: {:linear, 100, 2}], "backoff: :linear, base: 100, increment: 2"},
     {[randomize: true], "jitter: true"},
     {[rescue_only: [KeyError, ArgumentError]], "retry_exceptions: [KeyError, ArgumentError]"},
     {[randomize: false, backoff: {:exponential, 1}], "jitter: false, backoff: :exponential, base: 1"}
@@ -53,6 +53,11 @@ defmodule ExternalService.LegacyTest do
       {options, _binding} = Code.eval_string("[#{unquote(today)}]")
       assert %RetryOptions{} = RetryOptions.new(options)
     end
+  end
+
+  test "a linear backoff keeps its delays" do
+    {options, _binding} = Code.eval_string("[#{Legacy.spelled(backoff: {:linear, 100, 50})}]")
+    assert RetryOptions.window([max_attempts: 4] ++ options) == 100 + 150 + 200
   end
 
   test "a struct with an old backoff is refused with today's spelling", %{service: s} do

@@ -40,7 +40,7 @@ defmodule ExternalService.MigrationTest do
     end
 
     test "of a retry are found in a list and in a struct" do
-      assert today("[backoff: {:linear, 100, 1}]") == "backoff: :linear, base: 100, factor: 1"
+      assert today("[backoff: {:linear, 100, 1}]") == "backoff: :linear, base: 100, increment: 1"
       assert today("%RetryOptions{backoff: {:exponential, 50}}") == "backoff: :exponential, base: 50"
       assert today("%RetryOptions{rescue_only: [HTTPoison.Error]}") == "retry_exceptions: [HTTPoison.Error]"
       assert today("%RetryOptions{randomize: true}") == "jitter: true"
