@@ -23,7 +23,12 @@ defmodule ExternalService.Async do
     check!(service, retry)
     refuse_unknown!(async, @async_options)
     deadline = Deadline.current()
-    Task.async_stream(enumerable, fn element -> call_under(deadline, service, retry, fn -> fun.(element) end) end, async)
+
+    Task.async_stream(
+      enumerable,
+      fn element -> call_under(deadline, service, retry, fn -> fun.(element) end) end,
+      async
+    )
   end
 
   @doc "Tells options of the calls from options of the stream."

@@ -1,20 +1,30 @@
 defmodule ExternalService.Insights do
   alias ExternalService.Insights.{Counts, Findings, Report}
-  alias ExternalService.{CircuitBreakerOpen, RateLimited, RetriesExhausted, ServiceNotStarted, ServiceSaturated}
-  alias ExternalService.{Native, Options, Service, Telemetry, Validation}
+  alias ExternalService.{AttemptTimeout, CircuitBreakerOpen, DeadlineExceeded, RateLimited, RetriesExhausted}
+
+  alias ExternalService.{
+    Native,
+    NoEndpoint,
+    Options,
+    Service,
+    ServiceNotStarted,
+    ServiceSaturated,
+    Telemetry,
+    Validation
+  }
 
   @moduledoc """
   Watches what calls do in production, and says when a service's options do not fit it.
 
       iex> clock = ExternalService.VirtualClock.new()
-      iex> ExternalService.start(:rates, clock: clock, circuit_breaker: [tolerate: 2, within: 1_000])
-      iex> ExternalService.Insights.attach(services: [:rates], log: false)
+      iex> ExternalService.start(:exchange, clock: clock, circuit_breaker: [tolerate: 2, within: 1_000])
+      iex> ExternalService.Insights.attach(services: [:exchange], log: false)
       :ok
       iex> for _ <- 1..4 do
-      ...>   ExternalService.call(:rates, [max_attempts: 1], fn -> :retry end)
+      ...>   ExternalService.call(:exchange, [max_attempts: 1], fn -> :retry end)
       ...>   ExternalService.VirtualClock.advance(clock, 5_000)
       ...> end
-      iex> report = ExternalService.Insights.report(:rates)
+      iex> report = ExternalService.Insights.report(:exchange)
       iex> {report.calls, report.failed, report.consecutive_failures}
       {4, 4, 4}
       iex> [finding] = report.findings
@@ -49,10 +59,12 @@ defmodule ExternalService.Insights do
   require Logger
 
   @handler {__MODULE__, :handler}
-  @events for name <- [:stop, :exception, :retry], do: [:external_service, :call, name]
+  @fallback [:external_service, :fallback]
+  @events [@fallback | for(name <- [:stop, :exception, :retry], do: [:external_service, :call, name])]
 
   # What a caller gets instead of a result without anything being wrong with the service.
-  @refusals [RateLimited, ServiceSaturated, ServiceNotStarted]
+  @refusals [RateLimited, ServiceSaturated, ServiceNotStarted, NoEndpoint]
+  @failures [RetriesExhausted, AttemptTimeout, DeadlineExceeded]
 
   @doc """
   Starts to count the calls of services, and to log what it finds.
@@ -103,29 +115,44 @@ defmodule ExternalService.Insights do
   end
 
   @doc false
-  def handle_event([:external_service, :call, name], measurements, %{service: service} = metadata, config) do
+  def handle_event(event, measurements, %{service: service} = metadata, config) do
     case watched() do
-      %{^service => counts} -> count(name, counts, measurements, metadata, config)
+      %{^service => counts} -> count(List.last(event), counts, measurements, metadata, config)
       _others -> :ok
     end
   end
 
-  # The call has begun in this process and ends in it, so the mark for its end stands in the process dictionary. Where
-  # no end will be told of there must be none, and one from before the last attach/1 has another reference.
   defp count(:retry, counts, _measurements, %{service: service}, _config) do
     Counts.attempt(counts)
-    if match?(%Service{telemetry: :all}, Service.get(service)), do: Process.put({__MODULE__, service}, counts.marks)
-    :ok
+    mark({:retried, service}, counts.marks)
   end
 
+  # A fallback hides from the caller that the service failed, but not from those who watch the service.
+  defp count(:fallback, counts, _measurements, %{service: service, reason: error}, _config),
+    do: mark({:covered, service}, {counts.marks, error})
+
   defp count(name, counts, %{duration: duration, monotonic_time: now}, %{service: service} = metadata, config) do
-    retried? = Process.delete({__MODULE__, service}) == counts.marks
-    outcome = if name == :stop, do: returned(metadata), else: raised(metadata)
+    retried? = marked({:retried, service}) == counts.marks
+    covered = marked({:covered, service})
+    outcome = if name == :stop, do: returned(metadata, covered), else: raised(metadata)
     outcome = if outcome == :succeeded and retried?, do: :degraded, else: outcome
     Counts.call(counts, outcome, duration, fn -> time_of(service) end)
     if config.log and Counts.look?(counts, now), do: log(service, counts, now, now + config.log_every)
     :ok
   end
+
+  # The call has begun in this process and ends in it, so the marks for its end stand in the process dictionary. Where
+  # no end will be told of there must be none, and one from before the last attach/1 has another reference.
+  defp mark({_what, service} = key, value) do
+    unless match?(%Service{telemetry: :changes}, Service.get(service)), do: Process.put({__MODULE__, key}, value)
+    :ok
+  end
+
+  defp marked(key), do: Process.delete({__MODULE__, key})
+
+  defp returned(%{service: service, fallback: true}, {_marks, error}), do: judged(error, service, :failed)
+  defp returned(%{fallback: true}, nil), do: :failed
+  defp returned(metadata, _covered), do: returned(metadata)
 
   defp returned(%{service: service, result: {:error, %{__exception__: true} = error}}),
     do: judged(error, service, :succeeded)
@@ -139,7 +166,9 @@ defmodule ExternalService.Insights do
   # An error of another service, that the function had from a call of its own, is a result like any other.
   defp judged(%{context: %{service: other}}, service, otherwise) when other !== service, do: otherwise
   defp judged(%CircuitBreakerOpen{}, _service, _otherwise), do: :rejected
-  defp judged(%RetriesExhausted{}, _service, _otherwise), do: :failed
+  # Nothing was left before the service was asked.
+  defp judged(%DeadlineExceeded{context: %{skipped: true}}, _service, _otherwise), do: :succeeded
+  defp judged(%module{}, _service, _otherwise) when module in @failures, do: :failed
   defp judged(%module{}, _service, _otherwise) when module in @refusals, do: :succeeded
   defp judged(_other, _service, otherwise), do: otherwise
 

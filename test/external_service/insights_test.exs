@@ -4,7 +4,8 @@ defmodule ExternalService.InsightsTest do
   # There is one handler for all, so nothing runs beside these.
   use ExternalService.Case, async: false
 
-  alias ExternalService.{Insights, Options, RateLimited, ServiceSaturated}
+  alias ExternalService.{AttemptTimeout, Deadline, DeadlineExceeded, Insights, NoEndpoint, Options, RateLimited}
+  alias ExternalService.ServiceSaturated
   alias ExternalService.Insights.Report
 
   doctest ExternalService.Insights
@@ -192,6 +193,61 @@ defmodule ExternalService.InsightsTest do
       assert %Report{calls: 1, succeeded: 1, findings: []} = Insights.report(s)
     end
 
+    # The end of a call by this error, told as its event would tell it.
+    defp ended_by(service, error) do
+      measurements = %{duration: 0, monotonic_time: 0}
+      metadata = %{service: service, result: {:error, error}}
+      Insights.handle_event([:external_service, :call, :stop], measurements, metadata, %{log: false, log_every: 0})
+    end
+
+    test "counts a call that ran out of time as failed, and one that was skipped as no failure", %{service: s} do
+      start_attached(s, timeout: 1, retry: [max_attempts: 1])
+      assert {:error, %AttemptTimeout{}} = ExternalService.call(s, fn -> receive(do: (:never -> :ok)) end)
+      assert %Report{failed: 1, succeeded: 0, attempts: 1} = Insights.report(s)
+
+      late = fn -> {:retry_after, 60_000, :busy} end
+
+      assert {:error, %DeadlineExceeded{}} =
+               ExternalService.call(s, [deadline: 1_000, max_attempts: 2, retry_after_max: 60_000], late)
+
+      assert %Report{failed: 2, succeeded: 0, attempts: 2, consecutive_failures: 2} = Insights.report(s)
+
+      assert {:error, %DeadlineExceeded{}} = Deadline.with_deadline(0, fn -> succeed(s) end)
+      assert %Report{failed: 2, succeeded: 1, consecutive_failures: 0} = Insights.report(s)
+    end
+
+    test "counts a call for which there was no endpoint as no failure", %{service: s} do
+      start_attached(s)
+      ended_by(s, %{__struct__: NoEndpoint, __exception__: true, context: %{service: s}})
+      assert %Report{calls: 1, succeeded: 1, failed: 0} = Insights.report(s)
+    end
+
+    test "counts what a fallback answered for by what it hid", %{service: s} do
+      start_attached(s, circuit_breaker: [tolerate: 1], fallback: fn _error -> :instead end)
+      for _ <- 1..2, do: assert(fail(s) == :instead)
+      assert %Report{calls: 2, failed: 2, attempts: 2, consecutive_failures: 2} = Insights.report(s)
+      assert succeed(s) == :instead
+      assert %Report{calls: 3, failed: 2, rejected: 1, consecutive_failures: 0} = Insights.report(s)
+      ExternalService.reset(s)
+      assert succeed(s) == :fine
+      assert Deadline.with_deadline(0, fn -> succeed(s) end) == :instead
+      assert %Report{calls: 5, succeeded: 2, failed: 2, rejected: 1, degraded: 0} = Insights.report(s)
+    end
+
+    test "counts exceptions that a fallback answered for, and fallbacks that fail, as failed", %{service: s} do
+      start_attached(s, retry: [max_attempts: 1, retry_exceptions: [RuntimeError]], fallback: fn _error -> :instead end)
+      assert ExternalService.call(s, fn -> raise "no" end) == :instead
+      failing = [fallback: fn _error -> exit(:no) end]
+      assert failed_by(fn -> ExternalService.call(s, failing, fn -> :retry end) end) == :failed
+      assert %Report{calls: 2, failed: 2} = Insights.report(s)
+    end
+
+    test "counts a service that is not started as no failure where a fallback answered, too", %{service: s} do
+      assert Insights.attach(services: [s], log: false) == :ok
+      assert ExternalService.call(s, [fallback: {:value, :instead}], fn -> :fine end) == :instead
+      assert %Report{calls: 1, succeeded: 1} = Insights.report(s)
+    end
+
     test "makes no difference between call and call!", %{service: s} do
       for call <- [&ExternalService.call/3, &ExternalService.call!/3] do
         start_attached(s, circuit_breaker: [tolerate: 0], rate_limit: [limit: 1, per: 60_000, wait: false])
@@ -266,12 +322,15 @@ defmodule ExternalService.InsightsTest do
       degrade(s)
       fail(s)
       failed_by(s, fn -> raise "no" end)
-      ExternalService.reconfigure(s, telemetry: :changes)
+      ExternalService.reconfigure(s, telemetry: :changes, fallback: {:value, 1})
       fail(s)
       assert Process.get_keys() -- before == []
       ExternalService.reconfigure(s, telemetry: :all)
       succeed(s)
       assert %Report{calls: 4, attempts: 3, degraded: 1} = Insights.report(s)
+      fail(s)
+      failed_by(fn -> ExternalService.call(s, [fallback: fn _error -> raise "no" end], fn -> :retry end) end)
+      assert Process.get_keys() -- before == []
     end
 
     test "has every call of many processes", %{service: s} do

@@ -72,15 +72,18 @@ defmodule ExternalService.Insights.Findings do
 
   defp slow_attempts(nil, _counted), do: nil
 
-  defp slow_attempts(%{retry: retry}, %{mean_call: mean} = counted) do
-    window = RetryOptions.window(retry)
+  defp slow_attempts(service, %{mean_call: mean} = counted) do
+    window = RetryOptions.window(service.retry)
 
     if counted.succeeded + counted.failed >= @min_calls and window != :infinity and window > 0 and mean > 2 * window do
       "a call takes #{said(mean)} on average, and all the delays between its attempts are #{said(window)}: the time " <>
         "goes into the attempts. What is sized by the delays, `circuit_breaker: [within: :auto]` for one, is sized " <>
-        "too small. Suggested: give `:within` in numbers, and bound how long an attempt may take."
+        "too small. Suggested: give `:within` in numbers#{bounded(service.timeout)}."
     end
   end
+
+  defp bounded(:infinity), do: ", and bound how long an attempt may take with `timeout: ms`"
+  defp bounded(ms), do: " that leave room for attempts of up to `timeout: #{ms}`"
 
   defp degraded(%{succeeded: succeeded, degraded: degraded}) do
     if succeeded >= @min_calls and degraded / succeeded >= @degraded_share do

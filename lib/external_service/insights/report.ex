@@ -3,9 +3,11 @@ defmodule ExternalService.Insights.Report do
   What `ExternalService.Insights` has counted of one service, and what it makes of it.
 
     * `:calls` - those that have ended: `:succeeded`, `:failed` and `:rejected` together
-    * `:failed` - those that ran out of retries, and those that ended by an exception, a throw or an exit
+    * `:failed` - those that ran out of retries or of time, and those that ended by an exception, a throw or an exit. A
+      fallback that answered for one makes no difference
     * `:rejected` - those that the breaker refused
-    * `:succeeded` - all others. Calls that a limit refused are among them, since they say nothing against the service
+    * `:succeeded` - all others. Calls that a limit refused are among them, and those that were skipped because no time was
+      left, since they say nothing against the service
     * `:degraded` - those of the succeeded that needed a retry
     * `:attempts` - failed attempts: those of calls that succeeded in the end, too
     * `:consecutive_failures`, `:worst_consecutive_failures` - calls that failed in a row, now and at most. A success ends

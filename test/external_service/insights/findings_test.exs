@@ -177,6 +177,17 @@ defmodule ExternalService.Insights.FindingsTest do
       assert checks(s, started) == []
     end
 
+    test "are to be bounded by a timeout, or counted with the one there is", %{service: s} do
+      for {options, suggested} <- [
+            {[], "give `:within` in numbers, and bound how long an attempt may take with `timeout: ms`."},
+            {[timeout: 60], "give `:within` in numbers that leave room for attempts of up to `timeout: 60`."}
+          ] do
+        {_, counts} = started = start(s, [retry: [base: 10, max_attempts: 2]] ++ options)
+        end_well(counts, 20, 30)
+        assert message(s, started) =~ "Suggested: " <> suggested
+      end
+    end
+
     test "leave out the calls that the breaker refused", %{service: s} do
       {_, counts} = started = start(s, retry: [base: 100, max_attempts: 2])
       end_well(counts, 19, 201)
