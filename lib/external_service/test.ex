@@ -43,6 +43,9 @@ defmodule ExternalService.Test do
   @sleep [:external_service, :rate_limit, :sleep]
   @limited [:external_service, :rate_limit, :rejected]
   @saturated [:external_service, :concurrency, :rejected]
+  @timeout [:external_service, :timeout]
+  @fallback [:external_service, :fallback]
+  @events [@retry, @blown, @sleep, @limited, @saturated, @timeout, @fallback]
 
   # More melts than any rate can need.
   @melts 1_000_000
@@ -113,14 +116,14 @@ defmodule ExternalService.Test do
   end
 
   @doc """
-  Records the events of retries and refusals, of all services, until the test is over.
+  Records the events of retries, refusals, timeouts and fallbacks, of all services, until the test is over.
 
   It is made for `setup :record_events`.
   """
   @spec record_events(map()) :: :ok
   def record_events(_context \\ %{}) do
     id = {__MODULE__, self()}
-    Telemetry.attach_many(id, [@retry, @blown, @sleep, @limited, @saturated], &__MODULE__.__record__/4, self())
+    Telemetry.attach_many(id, @events, &__MODULE__.__record__/4, self())
     ExUnit.Callbacks.on_exit(id, fn -> Telemetry.detach(id) end)
   end
 
@@ -154,6 +157,19 @@ defmodule ExternalService.Test do
   @spec assert_throttled(service(), expectations()) :: map()
   def assert_throttled(service, expectations \\ []),
     do: recorded!("a throttled call", [@sleep, @limited], service, expectations)
+
+  @doc "Asserts that an attempt of the service took longer than its `:timeout`, and returns the event's metadata."
+  @spec assert_timed_out(service(), expectations()) :: map()
+  def assert_timed_out(service, expectations \\ []),
+    do: recorded!("an attempt that timed out", [@timeout], service, expectations)
+
+  @doc """
+  Asserts that a fallback answered for a call of the service, and returns the event's metadata.
+
+  Its `:reason` is the error: `assert_fell_back(MyApp.Mail, reason: ~r/CircuitBreakerOpen/)`.
+  """
+  @spec assert_fell_back(service(), expectations()) :: map()
+  def assert_fell_back(service, expectations \\ []), do: recorded!("a fallback", [@fallback], service, expectations)
 
   @doc "Returns a `:sleep_function` that does not wait but tells `pid`, for `assert_slept/1`."
   @spec recording_sleep(pid()) :: (non_neg_integer() -> any())

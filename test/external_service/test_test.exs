@@ -5,7 +5,15 @@ defmodule ExternalService.TestTest do
   use ExternalService.Test
   doctest ExternalService.Test
 
-  alias ExternalService.{RateLimited, RateLimiter, RetriesExhausted, StandIn, VirtualClock}
+  alias ExternalService.{
+    AttemptTimeout,
+    CircuitBreakerOpen,
+    RateLimited,
+    RateLimiter,
+    RetriesExhausted,
+    StandIn,
+    VirtualClock
+  }
 
   @moduletag :capture_log
 
@@ -145,7 +153,13 @@ defmodule ExternalService.TestTest do
     test "asks for record_events when nothing was recorded", %{service: s} do
       ExternalService.start(s)
 
-      for assertion <- [&assert_retried/1, &assert_breaker_blown/1, &assert_throttled/1] do
+      for assertion <- [
+            &assert_retried/1,
+            &assert_breaker_blown/1,
+            &assert_throttled/1,
+            &assert_timed_out/1,
+            &assert_fell_back/1
+          ] do
         assert failure(fn -> assertion.(s) end) =~ "Does the test have `setup :record_events`?"
       end
     end
@@ -171,7 +185,9 @@ defmodule ExternalService.TestTest do
             &assert_retried/1,
             &refute_retried/1,
             &assert_breaker_blown/1,
-            &assert_throttled/1
+            &assert_throttled/1,
+            &assert_timed_out/1,
+            &assert_fell_back/1
           ] do
         error = assert_raise ArgumentError, fn -> function.(s) end
         assert error.message =~ "the service #{inspect(s)} has not been started"
@@ -204,6 +220,27 @@ defmodule ExternalService.TestTest do
     exhaust_rate_limit(s)
     assert {:error, %RateLimited{}} = ExternalService.call(s, fn -> :fine end)
     assert assert_throttled(s).service == s
+  end
+
+  test "assert_timed_out/1 sees an attempt that took too long", %{service: s} do
+    record_events()
+    ExternalService.start(s, timeout: 1, retry: [max_attempts: 1])
+    fail(s, :busy)
+    failure(fn -> assert_timed_out(s) end)
+    assert {:error, %AttemptTimeout{}} = ExternalService.call(s, fn -> receive(do: (:never -> :fine)) end)
+    assert assert_timed_out(s).service == s
+    assert assert_retried(s, reason: ~r/AttemptTimeout/)
+  end
+
+  test "assert_fell_back/1 sees the error that a fallback answered for", %{service: s} do
+    record_events()
+    ExternalService.start(s, fallback: {:value, :instead})
+    assert ExternalService.call(s, fn -> :fine end) == :fine
+    failure(fn -> assert_fell_back(s) end)
+    trip_breaker(s)
+    assert ExternalService.call(s, fn -> :fine end) == :instead
+    assert %CircuitBreakerOpen{} = assert_fell_back(s, reason: ~r/CircuitBreakerOpen/).reason
+    failure(fn -> assert_fell_back(s, reason: ~r/RetriesExhausted/) end)
   end
 
   test "record_events/1 is a setup of its own, and may be called again", %{service: s} = context do

@@ -15,17 +15,19 @@ defmodule ExternalService.Test.Coverage do
       ! MyApp.Geo       7        0       0         0          0          0
       ! called, but never retried, failed or refused
 
-  It counts calls, not events: one that was retried four times is one. Calls of services with `telemetry: :changes` are
+  It counts calls, not events: one that was retried four times is one. A call that failed has failed, though a fallback
+  may have answered for it. Calls of services with `telemetry: :changes` are
   not seen.
   """
 
-  alias ExternalService.{CircuitBreakerOpen, RateLimited, ServiceNotStarted, ServiceSaturated, Telemetry}
+  alias ExternalService.{CircuitBreakerOpen, NoEndpoint, RateLimited, ServiceNotStarted, ServiceSaturated, Telemetry}
 
   @compile {:no_warn_undefined, [ExUnit]}
 
   @start [:external_service, :call, :start]
   @stop [:external_service, :call, :stop]
   @exception [:external_service, :call, :exception]
+  @fallback [:external_service, :fallback]
 
   # What befell a call, by the event that tells of it.
   @marks %{
@@ -55,7 +57,8 @@ defmodule ExternalService.Test.Coverage do
   @spec attach() :: :ok | {:error, :already_exists}
   def attach do
     keep_table()
-    Telemetry.attach_many(__MODULE__, [@start, @stop, @exception | Map.keys(@marks)], &__MODULE__.__count__/4, nil)
+    events = [@start, @stop, @exception, @fallback | Map.keys(@marks)]
+    Telemetry.attach_many(__MODULE__, events, &__MODULE__.__count__/4, nil)
   end
 
   @doc "Stops counting, and keeps what was counted; `{:error, :not_found}` if it did not count."
@@ -132,9 +135,13 @@ defmodule ExternalService.Test.Coverage do
   def __count__(@exception, _measurements, %{service: service, reason: reason}, _config),
     do: ended(service, raised_marks(reason, service))
 
-  def __count__(event, _measurements, %{service: service}, _config) do
-    with [{^service, marks} | outer] <- under_way(),
-         do: Process.put(__MODULE__, [{service, [@marks[event] | marks]} | outer])
+  def __count__(@fallback, _measurements, %{service: service, reason: error}, _config),
+    do: mark(service, raised_marks(error, service))
+
+  def __count__(event, _measurements, %{service: service}, _config), do: mark(service, [@marks[event]])
+
+  defp mark(service, more) do
+    with [{^service, marks} | outer] <- under_way(), do: Process.put(__MODULE__, [{service, more ++ marks} | outer])
   end
 
   # Counting may have begun when the call was under way.
@@ -159,7 +166,7 @@ defmodule ExternalService.Test.Coverage do
   defp raised_marks(%module{context: %{service: service}}, service), do: marks(module)
   defp raised_marks(_reason, _service), do: [:failed]
 
-  defp marks(CircuitBreakerOpen), do: [:rejected]
+  defp marks(refusal) when refusal in [CircuitBreakerOpen, NoEndpoint], do: [:rejected]
   defp marks(RateLimited), do: [:throttled]
   defp marks(ServiceSaturated), do: [:saturated]
   defp marks(ServiceNotStarted), do: []

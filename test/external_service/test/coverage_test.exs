@@ -4,7 +4,7 @@ defmodule ExternalService.Test.CoverageTest do
   # Not async: it counts the calls of every test that runs meanwhile.
   use ExternalService.Case, async: false
 
-  alias ExternalService.Test.Coverage
+  alias ExternalService.{Deadline, Test.Coverage}
 
   setup do
     Coverage.attach()
@@ -65,6 +65,26 @@ defmodule ExternalService.Test.CoverageTest do
     ExternalService.start(s, concurrency: [limit: 1])
     ExternalService.call(s, fn -> {:within, ExternalService.call(s, fn -> :fine end)} end)
     assert counted(s) == %{calls: 5, rejected: 2, throttled: 1, saturated: 1}
+  end
+
+  test "a call that ran out of time has failed", %{service: s} do
+    ExternalService.start(s, timeout: 1, retry: [max_attempts: 1])
+    ExternalService.call(s, fn -> receive(do: (:never -> :fine)) end)
+    assert counted(s) == %{calls: 1, retried: 1, failed: 1}
+    Deadline.with_deadline(0, fn -> ExternalService.call(s, fn -> :fine end) end)
+    assert counted(s) == %{calls: 2, retried: 1, failed: 2}
+  end
+
+  test "a call that a fallback answered for is what it would have been without", %{service: s} do
+    ExternalService.start(s, circuit_breaker: [tolerate: 0], fallback: {:value, :instead})
+    assert fail(s) == :instead
+    assert counted(s) == %{calls: 1, retried: 1, failed: 1}
+    assert fail(s) == :instead
+    assert counted(s) == %{calls: 2, retried: 1, failed: 1, rejected: 1}
+    ExternalService.reset(s)
+    raising = [retry_exceptions: [RuntimeError], max_attempts: 1]
+    assert ExternalService.call(s, raising, fn -> raise "no" end) == :instead
+    assert counted(s) == %{calls: 3, retried: 2, failed: 2, rejected: 1}
   end
 
   test "a call that waited for the rate limit was throttled", %{service: s} do
