@@ -11,6 +11,7 @@ defmodule ExternalService.DocumentsTest do
   doctest ExternalService.Documents.Retries
   doctest ExternalService.Documents.Time
   doctest ExternalService.Documents.Fallback
+  doctest ExternalService.Documents.Testing
   doctest ExternalService.Documents.UsageRules
 
   @documents ["README.md", "usage-rules.md" | Path.wildcard("guides/*.md")]

@@ -42,6 +42,16 @@ defmodule ExternalService.Documents.Fallback do
   @moduledoc ExternalService.Documents.examples("guides/fallback.md")
 end
 
+defmodule ExternalService.Documents.Migrating do
+  @external_resource "guides/migrating.md"
+  @moduledoc ExternalService.Documents.examples("guides/migrating.md")
+end
+
+defmodule ExternalService.Documents.Testing do
+  @external_resource "guides/testing.md"
+  @moduledoc ExternalService.Documents.examples("guides/testing.md")
+end
+
 defmodule ExternalService.Documents.Telemetry do
   @external_resource "guides/telemetry.md"
   @moduledoc ExternalService.Documents.examples("guides/telemetry.md")
