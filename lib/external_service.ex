@@ -1,7 +1,7 @@
 defmodule ExternalService do
   alias ExternalService.CircuitBreaker.Installed
   alias ExternalService.{Async, Call, CircuitBreaker, Concurrency, Counts, Definition, Explanation, Lifecycle, Options}
-  alias ExternalService.{RateLimiter, RetryOptions, Service, Validation}
+  alias ExternalService.{RateLimiter, RetryOptions, Service, Simulation, Validation}
 
   @moduledoc """
   Calls to things that fail: with retries, a circuit breaker, a rate limit and a concurrency limit in front of them.
@@ -73,6 +73,14 @@ defmodule ExternalService do
   @type sleep_function :: (non_neg_integer() -> any())
   @type melt :: :per_attempt | :per_call
   @type options :: keyword()
+
+  @typedoc "What a simulated service does: see `ExternalService.Simulation`."
+  @type scenario ::
+          :always_failing
+          | {:always_failing | :slow | :failing_for, ms :: non_neg_integer()}
+          | {:intermittent, rate :: number()}
+          | {:trace, [{:success | :failure, ms :: non_neg_integer()}]}
+
   @type state :: :closed | :open | :half_open | :forced_open | :bypassed
 
   @type retries_exhausted :: {:error, ExternalService.RetriesExhausted.t()}
@@ -285,6 +293,21 @@ defmodule ExternalService do
   """
   @spec explain(service() | options()) :: String.t()
   def explain(service), do: Explanation.of(service)
+
+  @doc """
+  Returns what happens to calls if the service behaves as `scenario` says, without waiting for it.
+
+  The service is the name of a started one, or a keyword list of options for `start/2`, perhaps with a `:name`. Raises
+  like `start/2`, `ExternalService.ServiceNotStarted` for a name that is not started, and `FunctionClauseError` for what is
+  no scenario. Scenarios and options are those of `ExternalService.Simulation`.
+
+      iex> options = [circuit_breaker: [tolerate: 4], retry: [base: 100, max_attempts: 3]]
+      iex> simulation = ExternalService.simulate(options, {:always_failing, 50})
+      iex> {simulation.opens_after, simulation.attempts, simulation.worst_call}
+      {2, 5, 450}
+  """
+  @spec simulate(service() | options(), scenario(), keyword()) :: Simulation.t()
+  def simulate(service, scenario, options \\ []), do: Simulation.of(service, scenario, options)
 
   @doc """
   Forces the service's breaker open: every call is refused, whatever happens, until `close/1` or `reset/1`.

@@ -5,7 +5,8 @@ defmodule ExternalService.Lifecycle do
   require Logger
 
   alias ExternalService.CircuitBreaker.{Installed, Settings}
-  alias ExternalService.{Concurrency, ConfigCheck, Configuration, Fallback, Options, RateLimiter, Retry, RetryOptions}
+  alias ExternalService.{CircuitBreaker, Concurrency, ConfigCheck, Configuration, Fallback, Options, RateLimiter}
+  alias ExternalService.{Retry, RetryOptions}
   alias ExternalService.{Service, ServiceNotStarted, Validation, VirtualClock}
 
   # `module` is the one that uses the library, if it is one's.
@@ -22,6 +23,19 @@ defmodule ExternalService.Lifecycle do
     Fallback.check!(options[:fallback], module)
     {retry, breaker} = resolve(name, options, nil)
     Configuration.new(name, options, retry, breaker)
+  end
+
+  @doc """
+  Makes the service that these options describe and keeps it nowhere, or raises as starting it would.
+
+  It has the library's own backends, whichever are asked for: others may act on things that there is only one of.
+  """
+  @spec rehearse(ExternalService.service(), keyword()) :: Service.t()
+  def rehearse(name, given) do
+    options = checked(name, given)
+    {retry, breaker} = resolve(name, options, nil)
+    options = if options[:rate_limit], do: put_in(options, [:rate_limit, :backend], RateLimiter.Local), else: options
+    build(name, options, retry, Keyword.put(breaker, :backend, {CircuitBreaker.Local, []}), %Service{})
   end
 
   defp checked(name, given) do

@@ -11,6 +11,7 @@ defmodule ExternalService.Options do
   @max_per_ms div(Integer.pow(2, 60), 1_000_000)
   # The largest count the core takes.
   @max_count 0x7FFF_FFFF_FFFF_FFFF
+  @count {:integer, 1, @max_count}
 
   # Named by text: these modules read the declarations, so this one must not depend on them.
   @retry_options Module.concat(["ExternalService.RetryOptions"])
@@ -202,7 +203,7 @@ defmodule ExternalService.Options do
       doc: "How many milliseconds longer each `:linear` delay is. Default: `:factor` times `:base`."
     ],
     factor: [
-      type: {:integer, 1, @max_count},
+      type: @count,
       default: 1,
       doc: "By how many times `:base` a `:linear` delay grows."
     ],
@@ -307,7 +308,7 @@ defmodule ExternalService.Options do
   ]
 
   @call [
-    cost: [type: {:integer, 1, @max_count}, default: 1, doc: "What the call takes from the rate limit."],
+    cost: [type: @count, default: 1, doc: "What the call takes from the rate limit."],
     timeout: [type: @start[:timeout][:type], doc: "Milliseconds each attempt may take."],
     deadline: [type: @start[:deadline][:type], doc: "Milliseconds the call may take."],
     fallback: [type: :fallback, doc: "What the call returns instead of an error; `nil`: the error."]
@@ -323,6 +324,18 @@ defmodule ExternalService.Options do
     ]
   ]
 
+  @simulate [
+    max_calls: [type: @count, doc: "Calls at most. Default: 100; any number for a trace, or with a time to simulate."],
+    max_attempts: [type: @count, default: 1_000_000, doc: "Attempts at most, refused ones included."],
+    for: [type: @start[:timeout][:type], doc: "Milliseconds. Default: until the breaker opens, or a trace ends."],
+    clients: [type: {:integer, 1, 100_000}, default: 1, doc: "Callers, each making one call after the other."],
+    rate: [type: {:share, 1.0e-6, 1.0e9}, doc: "Calls a second of all clients together. Default: no pauses."],
+    seed: [
+      type: {:integer, 0, @max_count},
+      doc: "Of jitter and chance. Default: 0; no jitter for one client without `:rate`."
+    ]
+  ]
+
   @schemas %{
     start: @start,
     circuit_breaker: @circuit_breaker,
@@ -334,7 +347,8 @@ defmodule ExternalService.Options do
     concurrency: @concurrency,
     open: @open,
     call: @call,
-    insights: @insights
+    insights: @insights,
+    simulate: @simulate
   }
 
   # Lists of pairs that are no options.
@@ -352,6 +366,7 @@ defmodule ExternalService.Options do
           | :open
           | :call
           | :insights
+          | :simulate
 
   @doc "Returns the options of a group that have a default, with it."
   @spec defaults(group()) :: keyword()
