@@ -4,7 +4,7 @@ defmodule ExternalService.LifecycleTest do
   use ExternalService.Case, async: true
   import ExternalService.Callers
 
-  alias ExternalService.{Concurrency, PlainLimiter, RateLimited, RateLimiter}
+  alias ExternalService.{Concurrency, Lifecycle, PlainLimiter, RateLimited, RateLimiter}
 
   # Far longer than any test takes.
   @long 60_000
@@ -515,6 +515,37 @@ defmodule ExternalService.LifecycleTest do
 
     test "of a service that is not started is an error", %{service: s} do
       assert ExternalService.reset_all(s) == {:error, :not_found}
+    end
+  end
+
+  describe "rehearse/2" do
+    test "makes the service that the options describe, and keeps it nowhere", %{service: s} do
+      clock = VirtualClock.new()
+      options = [clock: clock, circuit_breaker: [tolerate: 3], rate_limit: [limit: 1, per: 7], retry: [base: 9]]
+      rehearsed = Lifecycle.rehearse(s, options)
+      assert s not in ExternalService.services()
+      ExternalService.start(s, options)
+      started = ExternalService.Service.get(s)
+
+      for key <- [:name, :watch, :melt, :retry, :schedule, :clock, :timeout],
+          do: assert(Map.fetch!(rehearsed, key) == Map.fetch!(started, key))
+
+      assert rehearsed.breaker_options[:within] == started.breaker_options[:within]
+    end
+
+    test "uses no backend of others, and takes the options that they were given", %{service: s} do
+      limit = [limit: 1, per: 7, backend: Broken]
+      options = [circuit_breaker: [backend: {Unresettable, tolerate: 3, report_to: self()}], rate_limit: limit]
+      rehearsed = Lifecycle.rehearse(s, options)
+      assert {CircuitBreaker.Local, _breaker} = rehearsed.breaker
+      assert rehearsed.breaker_options[:tolerate] == 3
+      assert rehearsed.rate_limit.backend == RateLimiter.Local
+    end
+
+    test "raises as start/2 does", %{service: s} do
+      for options <- [[tolerate: 1], [concurrency: [limit: 1, wait: :infinity]], [circuit_breaker: [slow_rate: 0.5]]] do
+        assert raised(fn -> Lifecycle.rehearse(s, options) end) == raised(fn -> ExternalService.start(s, options) end)
+      end
     end
   end
 end

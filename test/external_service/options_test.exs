@@ -213,7 +213,7 @@ defmodule ExternalService.OptionsTest do
   end
 
   test "every declared option has a row in this table, and every row its option" do
-    assert Enum.sort(Options.groups()) == Enum.sort([:call, :insights, :open | Map.keys(@rows)])
+    assert Enum.sort(Options.groups()) == Enum.sort([:call, :insights, :open, :simulate | Map.keys(@rows)])
 
     for {group, rows} <- @rows do
       assert Enum.sort(Keyword.keys(rows)) == Enum.sort(Keyword.keys(Options.schema(group)))
@@ -301,6 +301,27 @@ defmodule ExternalService.OptionsTest do
 
       for value <- unquote(Macro.escape(accepted ++ values)),
           do: assert(ExternalService.call(s, [{unquote(option), value}], fn -> :done end) == :done)
+    end
+  end
+
+  for {option, accepted, values} <- [
+        {:max_calls, [], [1]},
+        {:max_attempts, [], [1]},
+        {:for, [:infinity], [1]},
+        {:clients, [], [1]},
+        {:rate, [1.5], [0.1, 1, 1.0e9]},
+        {:seed, [0], [1, 0x7FFF_FFFF_FFFF_FFFF]}
+      ] do
+    test "#{inspect(option)} is refused by simulate/3 unless it is what it has to be" do
+      for value <- refused_by(unquote(accepted)) do
+        error = catch_error(ExternalService.simulate([], :always_failing, [{unquote(option), value}]))
+        assert %ValidationError{key: unquote(option), keys_path: []} = error
+      end
+
+      for value <- unquote(accepted ++ values) do
+        options = Keyword.merge([max_calls: 3], [{unquote(option), value}])
+        assert ExternalService.simulate([], :always_failing, options).calls in 1..3
+      end
     end
   end
 

@@ -43,7 +43,7 @@ defmodule ExternalService.Simulation.Layers do
 
   def attempt(%World{breaker: breaker} = world, client) do
     case Native.breaker_admit(breaker) do
-      {:open, retry_after} -> refused(World.changed(world), client, retry_after)
+      {:open, retry_after} -> refused(World.changed(world), client, whole(retry_after))
       {:changed, permit} -> limited(World.changed(world), %{client | permit: permit})
       permit -> limited(world, %{client | permit: permit})
     end
@@ -60,6 +60,9 @@ defmodule ExternalService.Simulation.Layers do
       {:refused, ms} -> world |> settle(client, :ignore, 0) |> refused(client, Unit.ns(ms))
     end
   end
+
+  # Callers wait, and are told to, in whole milliseconds.
+  defp whole(ns), do: ns |> Unit.ms() |> Unit.ns()
 
   defp left(client), do: client.service.until |> Deadline.left_ns() |> Unit.whole_ms()
 
@@ -86,7 +89,10 @@ defmodule ExternalService.Simulation.Layers do
     if lease_end == :infinity, do: world, else: World.at(world, lease_end, :lease)
   end
 
-  defp turned_away(world, client), do: world |> give_back(client) |> settle(client, :ignore, 0) |> refused(client, 0)
+  defp turned_away(world, client), do: world |> unused(client) |> refused(client, 0)
+
+  # Hands back what the outer layers gave.
+  defp unused(world, client), do: world |> give_back(client) |> settle(client, :ignore, 0)
 
   @doc "Sends away who waits for a slot since it came as number `came`, if it still does."
   @spec tired(World.t(), non_neg_integer()) :: World.t()
@@ -133,9 +139,9 @@ defmodule ExternalService.Simulation.Layers do
     left = Deadline.left_ns(client.service.until)
 
     cond do
-      left == 0 -> world |> leave(client) |> turned_away(client)
+      left == 0 -> world |> leave(client) |> unused(client) |> over(client, nil)
       Scenario.more?(world.scenario) -> run(world, client, left)
-      true -> world |> leave(client) |> give_back(client) |> settle(client, :ignore, 0) |> over(client, :infinity)
+      true -> world |> leave(client) |> unused(client) |> over(client, :infinity)
     end
   end
 
@@ -163,7 +169,7 @@ defmodule ExternalService.Simulation.Layers do
 
     case Retry.next(client.service, client.progress, :failed, nil) do
       {delay, progress} ->
-        World.at(world, world.now + Unit.ns(Unit.ms(delay)), {:attempt, %{client | progress: progress}})
+        World.at(world, world.now + whole(delay), {:attempt, %{client | progress: progress}})
 
       _given_up ->
         world = if permit, do: settle(world, client, :failure, took), else: world
