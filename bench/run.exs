@@ -56,6 +56,8 @@ defmodule Bench.Loops do
     CircuitBreaker.reset(service)
   end
 
+  loop(simulate(options), do: ExternalService.simulate(options, :always_failing, max_attempts: 1_000))
+
   # Jumps from service to service, so that hardly one is still in the cache.
   def melt_anywhere(0, _services), do: :ok
 
@@ -81,6 +83,8 @@ defmodule Bench.Run do
   @wide [tolerate: 1_000_000, within: 20, reset: @hour]
   # Exponential from 10 ms, capped at 2 s, five attempts, a tenth of jitter.
   @schedule {:exponential, 10_000_000, 0, 2_000_000, {}, 2_000_000_000, :infinity, 5, 100_000, 30_000_000_000}
+
+  @simulated [circuit_breaker: @wide]
 
   # Loops that only read, and so have to be faster with two processes; the others must not be slower.
   @scaling [&Loops.admit/2, &Loops.call/2]
@@ -180,7 +184,8 @@ defmodule Bench.Run do
       row("admit, closed breaker, by handle", &Loops.admit/2, breaker, 0.06),
       row("next delay", &Loops.next_delay/2, @schedule, 0.06),
       row("retry budget: a success pays in, full", &Loops.deposit/2, budget, nil),
-      row("retry budget: a retry takes out", &Loops.withdraw/2, budget, nil)
+      row("retry budget: a retry takes out", &Loops.withdraw/2, budget, nil),
+      %{row("an attempt that simulate/3 makes", &Loops.simulate/2, @simulated, 1.2) | operations: 1_000}
     ]
   end
 

@@ -36,7 +36,7 @@ defmodule ExternalService.Simulation do
 
   With `:for` a simulation goes on when the breaker has opened, and ends when that time is over. `:clients` call side by side,
   and with `:rate` they make that many calls a second together, at random distances from half to one and a half times
-  the mean; without it they all call at once, and each again when its call is over, or when a millisecond has passed. A
+  the mean; without it they all call at once, and each again when its call is over, a millisecond after its last at the soonest. A
   trace goes on when the breaker has opened, too, and ends with its last answer; with `for: :infinity` any scenario does,
   and `:max_calls` ends it.
 
@@ -76,7 +76,7 @@ defmodule ExternalService.Simulation do
           failed: non_neg_integer()
         }
 
-  # A simulation that nothing else ends.
+  # Where neither a time nor a trace ends it.
   @calls_max 100
 
   # The longest time that the core's clock counts.
