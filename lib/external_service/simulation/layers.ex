@@ -139,11 +139,18 @@ defmodule ExternalService.Simulation.Layers do
     left = Deadline.left_ns(client.service.until)
 
     cond do
-      left == 0 -> world |> leave(client) |> unused(client) |> over(client, nil)
+      left == 0 -> world |> leave(client) |> give_back(client) |> late(client) |> over(client, nil)
       Scenario.more?(world.scenario) -> run(world, client, left)
       true -> world |> leave(client) |> unused(client) |> over(client, :infinity)
     end
   end
+
+  # The attempt was none, but the call has given up.
+  defp late(%World{service: %{melt: :per_call}} = world, %{permit: permit, progress: progress} = client)
+       when elem(progress, 0) > 1 and not is_tuple(permit),
+       do: settle(world, client, :failure, 0)
+
+  defp late(world, client), do: settle(world, client, :ignore, 0)
 
   defp run(%World{service: %{timeout: timeout}, now: now} = world, client, left) do
     {outcome, took, scenario} = Scenario.answer(world.scenario, now)
