@@ -34,34 +34,37 @@ defmodule ExternalService.Retry do
           {non_neg_integer(), progress()} | :exhausted | :late | :empty
   def next(_service, {_attempt, _started, _previous, true, _reason}, _failure, _why), do: :exhausted
 
-  def next(%{schedule: schedule, clock: clock} = service, {attempt, started, previous, false, _reason}, failure, why) do
+  def next(service, {attempt, started, previous, false, _reason}, failure, why) do
+    %{schedule: schedule, clock: clock, until: until, retry: retry, budget: budget} = service
     started = started || started(schedule, clock)
+    passed = {elapsed(started, clock), left(until)}
 
-    case ask(service, attempt, previous, elapsed(started, clock), failure) do
-      delay when is_integer(delay) -> afford(service, {delay, {attempt + 1, started, delay, false, why}})
-      {:last, delay} -> afford(service, {delay, {attempt + 1, started, delay, true, why}})
+    case delay(failure, RetryOptions.at(schedule, retry, attempt), attempt, previous, passed, clock) do
+      delay when is_integer(delay) -> afford(budget, {delay, {attempt + 1, started, delay, false, why}})
+      {:last, delay} -> afford(budget, {delay, {attempt + 1, started, delay, true, why}})
       ended -> ended
     end
   end
 
   # The server knows better than the schedule how long to wait.
-  defp ask(%{schedule: schedule, until: until}, attempt, _previous, elapsed, {:retry_after, ms, _reason}),
-    do: Native.backoff_after(schedule, attempt, Unit.ns(min(ms, @longest_ms)), elapsed, Deadline.left_ns(until))
+  defp delay({:retry_after, ms, _reason}, schedule, attempt, _previous, {elapsed, left}, _clock),
+    do: Native.backoff_after(schedule, attempt, Unit.ns(min(ms, @longest_ms)), elapsed, left)
 
-  defp ask(%{schedule: schedule, until: until, clock: clock} = service, attempt, previous, elapsed, _failure) do
-    schedule
-    |> RetryOptions.at(service.retry, attempt)
-    |> Native.backoff_next(attempt, previous, elapsed, Deadline.left_ns(until), clock)
-  end
+  defp delay(_failure, schedule, attempt, previous, {elapsed, left}, clock),
+    do: Native.backoff_next(schedule, attempt, previous, elapsed, left, clock)
 
   # The time from which the schedule's budget runs; `nil` if it has none.
-  defp started(schedule, clock), do: if(RetryOptions.expires?(schedule), do: Native.clock_now(clock))
+  defp started({_, _, _, _, _, _, :infinity, _, _, _}, _clock), do: nil
+  defp started(_schedule, clock), do: Native.clock_now(clock)
 
   defp elapsed(nil, _clock), do: 0
   defp elapsed(started, clock), do: Native.clock_now(clock) - started
 
-  defp afford(%{budget: nil}, step), do: step
-  defp afford(%{budget: budget}, step), do: if(Native.budget_withdraw(budget), do: step, else: :empty)
+  defp left(nil), do: :infinity
+  defp left(until), do: Deadline.left_ns(until)
+
+  defp afford(nil, step), do: step
+  defp afford(budget, step), do: if(Native.budget_withdraw(budget), do: step, else: :empty)
 
   @doc "Makes the retry budget that a service's options describe, or keeps the one of `old`, the service as it was."
   @spec budget(Service.t(), RetryOptions.t(), Native.clock() | nil) :: Native.budget() | nil

@@ -144,10 +144,6 @@ defmodule ExternalService.RetryOptions do
   defp asked_max(nil, cap), do: cap
   defp asked_max(ms, _cap), do: Unit.ns(ms)
 
-  @doc false
-  @spec expires?(Native.schedule()) :: boolean()
-  def expires?(schedule), do: elem(schedule, 6) != :infinity
-
   # The schedule for retry number `retry`: where the backoff is a function, with what that says as its delay. A retry that
   # there is not is not asked for, and decorrelated jitter knows of the first delay only.
   @doc false
