@@ -44,6 +44,13 @@ int64_t es_spread_ns(int64_t time_ns, uint32_t ppm, int64_t most_ns, uint64_t ra
     return high_ns - es_random_up_to(random_word, width_ns);
 }
 
+/* The last steps of SplitMix64 (Steele, Lea and Flood 2014), which can be undone: no two words give the same. */
+uint64_t es_mix(uint64_t word) {
+    word = (word ^ word >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    word = (word ^ word >> 27) * UINT64_C(0x94d049bb133111eb);
+    return word ^ word >> 31;
+}
+
 bool es_random_hit(uint64_t random_word, uint32_t ppm) {
     return random_word % ES_PPM < ppm;
 }

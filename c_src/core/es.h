@@ -20,6 +20,9 @@
 #define ES_MS_NS INT64_C(1000000) /* nanoseconds in a millisecond             */
 #define ES_PPM UINT32_C(1000000)  /* a share of one, in parts per million     */
 
+/* 2^64 over the golden ratio: its multiples, cut off at 64 bits, keep further apart than those of any other number. */
+#define ES_WEYL UINT64_C(0x9e3779b97f4a7c15)
+
 /* What a constructor says. */
 typedef enum {
     ES_OK = 0,
@@ -54,6 +57,10 @@ int64_t es_random_up_to(uint64_t random_word, int64_t bound);
  * down there, not cut off: cut off, most callers would draw most_ns itself and return together.
  * 0 <= time <= most, ppm <= ES_PPM. */
 int64_t es_spread_ns(int64_t time_ns, uint32_t ppm, int64_t most_ns, uint64_t random_word);
+
+/* Another word for each word, with its bits mixed: words that differ little give words that have nothing in common.
+ * Counting in steps of ES_WEYL and mixing makes many random words of one. */
+uint64_t es_mix(uint64_t word);
 
 /* Is an event of probability `ppm` drawn with this random word? 0 never, ES_PPM and above always. */
 bool es_random_hit(uint64_t random_word, uint32_t ppm);

@@ -166,6 +166,15 @@ static void a_spread_is_never_negative_and_saturates(void **state) {
     assert_band(INT64_MAX / 2 + 1, ES_PPM, INT64_MAX - 1, 0, INT64_MAX - 1);
 }
 
+static void words_that_differ_in_one_bit_are_mixed_to_differ_in_half_of_them(void **state) {
+    (void)state;
+    for (uint64_t word = 1; word < 1000; word++)
+        for (int bit = 0; bit < 64; bit++) {
+            uint64_t changed = es_mix(word * ES_WEYL) ^ es_mix(word * ES_WEYL ^ UINT64_C(1) << bit);
+            assert_in_range(__builtin_popcountll(changed), 8, 56);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_times_are_plain_sums),
@@ -186,6 +195,7 @@ int main(void) {
         cmocka_unit_test(a_spread_is_never_negative_and_saturates),
         cmocka_unit_test(hits_are_exactly_as_many_as_their_share),
         cmocka_unit_test(hits_are_never_always_or_about_their_share),
+        cmocka_unit_test(words_that_differ_in_one_bit_are_mixed_to_differ_in_half_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
