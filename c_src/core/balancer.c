@@ -12,6 +12,8 @@
 #define CHOICES 8      /* how many least_busy compares                                            */
 #define STEPS_MAX 1024 /* along the ring; beyond it nearly all of the ring is out, and all are looked at */
 
+__extension__ typedef unsigned __int128 wide;
+
 /* Everything but the turn is set once. The turn may share a line of memory with it: rules that do not take turns write
  * nothing, and for the one that does the line has to come over anyway. */
 struct es_balancer {
@@ -38,6 +40,11 @@ static uint64_t next_random(es_search *search) {
     return es_mix(search->random);
 }
 
+/* Drawn with `some` of `all` tickets? By a product, since a division is the dearest part of a pick. */
+static bool is_lucky(es_search *search, uint64_t some, uint64_t all) {
+    return (uint64_t)((wide)next_random(search) * all >> 64) < some;
+}
+
 static bool was_tried(const es_search *search, uint32_t index) {
     for (size_t i = 0; i < search->tried_count; i++)
         if (search->how->tried[i] == index)
@@ -58,7 +65,7 @@ static uint32_t one_of_all(const es_balancer *balancer, es_search *search) {
         if (!can_take(balancer, search, i))
             continue;
         weights += balancer->members[i].weight;
-        if (next_random(search) % weights < balancer->members[i].weight)
+        if (is_lucky(search, balancer->members[i].weight, weights))
             chosen = i;
     }
     return chosen;
@@ -113,7 +120,7 @@ static void stand_against(leader *best, const es_balancer *balancer, es_search *
     int order = best->index == ES_NO_ENDPOINT ? -1 : compare(&next, best);
     if (order == 0)
         next.tickets += best->tickets;
-    if (order < 0 || (order == 0 && next_random(search) % next.tickets < tickets))
+    if (order < 0 || (order == 0 && is_lucky(search, tickets, next.tickets)))
         *best = next;
     else if (order == 0)
         best->tickets = next.tickets;

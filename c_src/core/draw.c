@@ -66,5 +66,6 @@ void es_draw_init(es_draw *draw, const es_member *members, uint32_t count) {
 uint32_t es_draw_at(const es_draw *draw, uint64_t word) {
     wide place = (wide)word * draw->count;
     uint32_t i = (uint32_t)(place >> 64), height = (uint32_t)((uint64_t)place >> 32);
-    return height < draw->columns[i].own ? i : draw->columns[i].other;
+    column drawn = draw->columns[i];
+    return height < drawn.own ? i : drawn.other;
 }

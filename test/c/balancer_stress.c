@@ -82,7 +82,7 @@ static void put_out(one_actor *actor) {
     uint32_t index = (uint32_t)(draw(actor) % DRAINING);
     lock(stage);
     int64_t now_ns = atomic_load(&stage->now_ns);
-    es_balancer_eject(stage->balancers[0], index, now_ns + (int64_t)(draw(actor) % 500), now_ns);
+    es_balancer_eject(stage->balancers[0], index, now_ns + (int64_t)(draw(actor) % 100), now_ns);
     if (es_balancer_out(stage->balancers[0], now_ns) > OUT_MAX)
         atomic_fetch_add(&stage->over_share, 1);
     unlock(stage);
@@ -113,8 +113,7 @@ static void *call_and_put_out(void *argument) {
     wait_for_start(actor->stage);
     for (int step = 0; step < STEPS; step++) {
         call_one(actor);
-        if (draw(actor) % 4 == 0)
-            put_out(actor);
+        put_out(actor);
         if (draw(actor) % 16 == 0)
             es_endpoint_drain(actor->stage->endpoints[DRAINING], draw(actor) % 2 == 0);
     }
