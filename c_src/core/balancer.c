@@ -14,10 +14,13 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-/* Everything but the turn is set once. The turn may share a line of memory with it: rules that do not take turns write
- * nothing, and for the one that does the line has to come over anyway. */
+#define CACHE_LINE 64
+
+/* Everything but the turn is set once, and is a line of memory away from it: else whoever takes a turn would take what
+ * is only read from all others. */
 struct es_balancer {
     _Atomic uint64_t turn;
+    char apart[CACHE_LINE - sizeof(uint64_t)];
     const es_balancer_rule *rule;
     uint32_t count, max_ejected_ppm;
     const es_draw *draw; /* these follow in the same memory            */
