@@ -24,8 +24,8 @@ static uint32_t common_divisor(uint32_t a, uint32_t b) {
 }
 
 static uint32_t turns_of(const es_member *members, uint32_t count) {
-    uint32_t sum = members[0].weight, divisor = members[0].weight;
-    for (uint32_t i = 1; i < count; i++) {
+    uint32_t sum = 0, divisor = members[0].weight;
+    for (uint32_t i = 0; i < count; i++) {
         sum += members[i].weight;
         divisor = common_divisor(members[i].weight, divisor);
     }
