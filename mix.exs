@@ -153,7 +153,7 @@ defmodule ExternalService.MixProject do
   end
 
   def application do
-    [extra_applications: extra_applications(Mix.env())]
+    [mod: {ExternalService.Application, []}, extra_applications: extra_applications(Mix.env())]
   end
 
   # PropEr, for the tests, is one of the system's packages: part of OTP as far as mix can tell.

@@ -1,7 +1,7 @@
 defmodule ExternalService do
   alias ExternalService.CircuitBreaker.Installed
   alias ExternalService.{Async, Call, CircuitBreaker, Concurrency, Counts, Definition, Explanation, Lifecycle, Options}
-  alias ExternalService.{RateLimiter, RetryOptions, Service, Simulation, Validation}
+  alias ExternalService.{Endpoints, RateLimiter, RetryOptions, Service, Simulation, Validation}
 
   @moduledoc """
   Calls to things that fail: with retries, a circuit breaker, a rate limit and a concurrency limit in front of them.
@@ -364,6 +364,51 @@ defmodule ExternalService do
   @spec reset_all(service()) :: :ok | {:error, :not_found}
   def reset_all(service) do
     with :ok <- CircuitBreaker.reset(service), :ok <- RateLimiter.reset(service), do: Concurrency.reset(service)
+  end
+
+  @doc """
+  Gives a service other endpoints: a list, or a function that returns one.
+
+  Endpoints that stay keep their breakers, their counts and what the balancer knows of them; those that were draining take
+  calls again. Calls in flight at those that are gone go on. Raises like `start/2`, and
+  `ExternalService.ServiceNotStarted` if there is no such service.
+
+      iex> ExternalService.start(:shop, endpoints: ["a", "b"])
+      iex> ExternalService.put_endpoints(:shop, ["b", "c"])
+      :ok
+      iex> for %{endpoint: endpoint, state: state} <- ExternalService.endpoints(:shop), do: {endpoint, state}
+      [{"b", :closed}, {"c", :closed}]
+  """
+  @spec put_endpoints(service(), [term()] | (() -> [term()])) :: :ok
+  def put_endpoints(service, endpoints), do: Lifecycle.put_endpoints(service, endpoints)
+
+  @doc """
+  Returns what is known of the service's endpoints, or `{:error, :not_found}` if it is not started or has none.
+
+  A map for each, in the order of the list: `:endpoint`, `:weight`, `:state` and `:retry_after` of its breaker, `:failures` and
+  `:calls` that it counts (`nil` where it does not), `:in_flight` (`nil` where nothing needs it), `:latency` (the average in
+  milliseconds, `nil` where nothing needs it), `:out_for` (milliseconds until the balancer sends calls there again) and
+  `:draining`.
+  """
+  @spec endpoints(service()) :: [map()] | {:error, :not_found}
+  def endpoints(service) do
+    case Service.started(service) do
+      %Service{breaker: {Endpoints, endpoints}} -> Endpoints.list(endpoints)
+      _none -> {:error, :not_found}
+    end
+  end
+
+  @doc """
+  Sends no new calls to an endpoint; those in flight go on. `put_endpoints/2` with it on the list ends that.
+
+  Returns `{:error, :not_found}` if there is no such endpoint.
+  """
+  @spec drain(service(), term()) :: :ok | {:error, :not_found}
+  def drain(service, endpoint) do
+    case Service.started(service) do
+      %Service{breaker: {Endpoints, endpoints}} -> Endpoints.drain(endpoints, endpoint)
+      _none -> {:error, :not_found}
+    end
   end
 
   @doc "Returns the names of the started services, in no particular order."

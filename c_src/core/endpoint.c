@@ -52,17 +52,17 @@ static int64_t averaged_ns(int64_t average_ns, int64_t duration_ns) {
     return average_ns == ES_UNKNOWN_NS ? duration_ns : average_ns + (duration_ns - average_ns) / 8;
 }
 
-static void learn(es_endpoint *endpoint, int64_t duration_ns) {
+void es_endpoint_took(es_endpoint *endpoint, int64_t duration_ns) {
     int64_t seen_ns = es_endpoint_latency_ns(endpoint);
-    while (!atomic_compare_exchange_weak_explicit(&endpoint->latency_ns, &seen_ns, averaged_ns(seen_ns, duration_ns),
+    while (duration_ns >= 0 &&
+           !atomic_compare_exchange_weak_explicit(&endpoint->latency_ns, &seen_ns, averaged_ns(seen_ns, duration_ns),
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
 void es_endpoint_end(es_endpoint *endpoint, int64_t duration_ns) {
     count_down(endpoint);
-    if (duration_ns >= 0)
-        learn(endpoint, duration_ns);
+    es_endpoint_took(endpoint, duration_ns);
 }
 
 uint32_t es_endpoint_in_flight(const es_endpoint *endpoint) {

@@ -48,6 +48,9 @@ void es_endpoint_begin(es_endpoint *endpoint);
  * flight nothing is counted down. */
 void es_endpoint_end(es_endpoint *endpoint, int64_t duration_ns);
 
+/* Tells how long a call took whose end is, or was, told apart from this. */
+void es_endpoint_took(es_endpoint *endpoint, int64_t duration_ns);
+
 uint32_t es_endpoint_in_flight(const es_endpoint *endpoint);
 
 /* ES_UNKNOWN_NS until a call has ended with a known duration. */

@@ -12,6 +12,9 @@ static void destroy(ErlNifEnv *env, void *object) {
     if (slots->clock != NULL) {
         enif_release_resource(slots->clock);
     }
+    if (slots->endpoint != NULL) {
+        enif_release_resource(slots->endpoint);
+    }
     pthread_mutex_destroy(&slots->lock);
 }
 
@@ -47,22 +50,34 @@ static bool get_config(ErlNifEnv *env, ERL_NIF_TERM term, es_bulkhead_config *co
            get_queue(env, field[1], &config->queue_max) && es_get_ns_or_infinity(env, field[2], &config->lease_ns);
 }
 
+/* nil gives NULL */
+static bool get_endpoint(ErlNifEnv *env, ERL_NIF_TERM term, es_place **endpoint) {
+    const es_priv *priv = enif_priv_data(env);
+    *endpoint = NULL;
+    return enif_is_identical(term, priv->atom.nil) || es_get_place(env, term, endpoint);
+}
+
 ES_NIF(bulkhead_new) {
     (void)argc;
     const es_priv *priv = enif_priv_data(env);
     es_bulkhead_config config;
     es_clock *clock;
-    if (!get_config(env, argv[0], &config) || !es_get_clock(env, argv[1], &clock)) {
+    es_place *endpoint;
+    if (!get_config(env, argv[0], &config) || !es_get_clock(env, argv[1], &clock) ||
+        !get_endpoint(env, argv[2], &endpoint)) {
         return enif_make_badarg(env);
     }
     es_slots *slots = enif_alloc_resource(priv->slots_type, sizeof *slots);
     if (slots == NULL) {
         return es_raise(env, ES_NO_MEMORY);
     }
-    *slots = (es_slots){.clock = clock};
+    *slots = (es_slots){.clock = clock, .endpoint = endpoint};
     es_lock_init(&slots->lock);
     if (clock != NULL) {
         enif_keep_resource(clock);
+    }
+    if (endpoint != NULL) {
+        enif_keep_resource(endpoint);
     }
     es_status status = es_bulkhead_new(&slots->core, &config, &es_enif_allocator);
     ERL_NIF_TERM term = status == ES_OK ? enif_make_resource(env, slots) : es_raise(env, status);

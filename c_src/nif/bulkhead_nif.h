@@ -4,11 +4,13 @@
 #define ES_BULKHEAD_NIF_H
 
 #include "bulkhead.h"
+#include "endpoint_nif.h"
 #include "nif.h"
 
 typedef struct {
-    es_bulkhead *core; /* NULL while the handle is being made */
-    es_clock *clock;   /* kept; NULL for the machine's own    */
+    es_bulkhead *core;  /* NULL while the handle is being made                                    */
+    es_clock *clock;    /* kept; NULL for the machine's own                                       */
+    es_place *endpoint; /* kept; whose calls in flight the slots count, or NULL */
     pthread_mutex_t lock;
 } es_slots;
 

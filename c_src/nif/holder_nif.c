@@ -46,6 +46,9 @@ void es_ticket_tell(ErlNifEnv *env, es_ticket *ticket) {
 
 static void give_back(ErlNifEnv *env, held *slot) {
     es_slots *slots = slot->from;
+    if (slots->endpoint != NULL) {
+        es_endpoint_end(slots->endpoint->core, ES_UNKNOWN_NS);
+    }
     if (!es_bulkhead_try_release(slots->core, slot->permit)) {
         int64_t now_ns = es_clock_now(slots->clock);
         pthread_mutex_lock(&slots->lock);
@@ -59,6 +62,9 @@ static void give_back(ErlNifEnv *env, held *slot) {
 }
 
 static void push(holder *h, es_slots *slots, es_bulkhead_permit permit) {
+    if (slots->endpoint != NULL) {
+        es_endpoint_begin(slots->endpoint->core);
+    }
     h->stack[h->depth++] = (held){slots, permit};
 }
 

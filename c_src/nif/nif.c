@@ -4,6 +4,8 @@
 
 #include "nif.h"
 
+#include "balancer.h"
+
 void es_lock_init(pthread_mutex_t *lock) {
 #ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
     pthread_mutexattr_t spinning;
@@ -38,6 +40,17 @@ static bool name_curves(ErlNifEnv *env, es_priv *priv) {
     return true;
 }
 
+static bool name_balancers(ErlNifEnv *env, es_priv *priv) {
+    size_t i = 0;
+    for (const es_balancer_rule *rule = es_balancer_rule_at(0); rule != NULL; rule = es_balancer_rule_at(++i)) {
+        if (i >= ES_NAMES_MAX) {
+            return false;
+        }
+        priv->balancers[i] = enif_make_atom(env, rule->name);
+    }
+    return true;
+}
+
 static int load(ErlNifEnv *env, void **priv_data, ERL_NIF_TERM info) {
     (void)info;
     es_priv *priv = enif_alloc(sizeof *priv);
@@ -50,7 +63,8 @@ static int load(ErlNifEnv *env, void **priv_data, ERL_NIF_TERM info) {
 #undef ES_MAKE
     priv->boolean[false] = enif_make_atom(env, "false");
     priv->boolean[true] = enif_make_atom(env, "true");
-    bool loaded = name_rules(env, priv) && name_curves(env, priv) && es_clock_open(env, priv) &&
+    bool loaded = name_rules(env, priv) && name_curves(env, priv) && name_balancers(env, priv) &&
+                  es_endpoint_open(env, priv) && es_balancer_open(env, priv) && es_clock_open(env, priv) &&
                   es_breaker_open(env, priv) && es_bulkhead_open(env, priv) && es_limiter_open(env, priv) &&
                   es_budget_open(env, priv);
     if (!loaded) {
@@ -77,18 +91,25 @@ static void unload(ErlNifEnv *env, void *priv_data) {
 #define ES_ROW(name, arity)                                                                                            \
     { #name, arity, name, 0 }
 
+/* Takes longer than a normal scheduler may be kept from others. */
+#define ES_LONG_ROW(name, arity)                                                                                       \
+    { #name, arity, name, ERL_NIF_DIRTY_JOB_CPU_BOUND }
+
 static ErlNifFunc functions[] = {
     ES_ROW(breaker_new, 2),      ES_ROW(breaker_admit, 1),     ES_ROW(breaker_ask, 1),      ES_ROW(breaker_report, 4),
     ES_ROW(breaker_melt, 1),     ES_ROW(breaker_look, 1),      ES_ROW(breaker_change, 2),   ES_ROW(breaker_open, 3),
     ES_ROW(breaker_bypass, 1),   ES_ROW(breaker_close, 1),     ES_ROW(breaker_reset, 1),    ES_ROW(breaker_inherit, 2),
     ES_ROW(breaker_retire, 1),   ES_ROW(clock_new, 1),         ES_ROW(clock_now, 1),        ES_ROW(clock_advance, 2),
-    ES_ROW(clock_wait_until, 2), ES_ROW(bulkhead_new, 2),      ES_ROW(bulkhead_acquire, 3), ES_ROW(bulkhead_release, 2),
+    ES_ROW(clock_wait_until, 2), ES_ROW(bulkhead_new, 3),      ES_ROW(bulkhead_acquire, 3), ES_ROW(bulkhead_release, 2),
     ES_ROW(bulkhead_leave, 1),   ES_ROW(bulkhead_grant, 1),    ES_ROW(bulkhead_reset, 1),   ES_ROW(bulkhead_set, 3),
     ES_ROW(bulkhead_counts, 1),  ES_ROW(holder_new, 0),        ES_ROW(limiter_new, 2),      ES_ROW(limiter_reserve, 3),
     ES_ROW(limiter_peek, 2),     ES_ROW(limiter_give_back, 3), ES_ROW(limiter_reset, 1),    ES_ROW(limiter_set, 2),
-    ES_ROW(budget_new, 2),       ES_ROW(budget_deposit, 1),    ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),
-    ES_ROW(backoff_next, 6),     ES_ROW(backoff_after, 5),     ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),
-    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),       ES_ROW(trip_narrowest, 3),   ES_ROW(trip_names, 0),
+    ES_ROW(endpoint_new, 0),     ES_ROW(endpoint_took, 2),     ES_ROW(endpoint_let_in, 1),  ES_ROW(endpoint_drain, 2),
+    ES_ROW(endpoint_look, 2),    ES_LONG_ROW(balancer_new, 4), ES_ROW(balancer_pick, 3),    ES_ROW(balancer_eject, 3),
+    ES_ROW(balancer_soonest, 1), ES_ROW(balancer_rules, 0),    ES_ROW(budget_new, 2),       ES_ROW(budget_deposit, 1),
+    ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),    ES_ROW(backoff_next, 6),     ES_ROW(backoff_after, 5),
+    ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),
+    ES_ROW(trip_narrowest, 3),   ES_ROW(trip_names, 0),
 };
 
 ERL_NIF_INIT(Elixir.ExternalService.Native, functions, load, NULL, upgrade, unload)

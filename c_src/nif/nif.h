@@ -19,7 +19,7 @@
 #include "trip.h"
 
 /* Raise it when a handle's C layout changes: a hot upgrade under live handles of another layout is refused. */
-#define ES_LAYOUT 1
+#define ES_LAYOUT 2
 
 /* More names than any table of the core has rows; load fails if one outgrows it. */
 #define ES_NAMES_MAX 16
@@ -103,14 +103,17 @@ typedef struct {
     ErlNifResourceType *holder_type;
     ErlNifResourceType *limiter_type;
     ErlNifResourceType *budget_type;
+    ErlNifResourceType *endpoint_type;
+    ErlNifResourceType *balancer_type;
 #define ES_FIELD(name) ERL_NIF_TERM name;
     struct {
         ES_ATOMS(ES_FIELD)
     } atom;
 #undef ES_FIELD
-    ERL_NIF_TERM boolean[2];           /* false, true: names that a macro would replace                       */
-    ERL_NIF_TERM rules[ES_NAMES_MAX];  /* names of es_trip_at(0), es_trip_at(1), ...; 0 past the end          */
-    ERL_NIF_TERM curves[ES_NAMES_MAX]; /* names of es_backoff_curve_at(0), ...; 0 past the end                */
+    ERL_NIF_TERM boolean[2];              /* false, true: names that a macro would replace                       */
+    ERL_NIF_TERM rules[ES_NAMES_MAX];     /* names of es_trip_at(0), es_trip_at(1), ...; 0 past the end          */
+    ERL_NIF_TERM curves[ES_NAMES_MAX];    /* names of es_backoff_curve_at(0), ...; 0 past the end                */
+    ERL_NIF_TERM balancers[ES_NAMES_MAX]; /* names of es_balancer_rule_at(0), ...; 0 past the end */
 } es_priv;
 
 /* A virtual clock: a time and a stream of random words that move only when told to. Lock-free. */
@@ -155,6 +158,8 @@ bool es_clock_open(ErlNifEnv *env, es_priv *priv);
 bool es_breaker_open(ErlNifEnv *env, es_priv *priv);
 bool es_bulkhead_open(ErlNifEnv *env, es_priv *priv);
 bool es_limiter_open(ErlNifEnv *env, es_priv *priv);
+bool es_endpoint_open(ErlNifEnv *env, es_priv *priv);
+bool es_balancer_open(ErlNifEnv *env, es_priv *priv);
 bool es_budget_open(ErlNifEnv *env, es_priv *priv);
 
 /* The NIFs, by file, under the names of their stubs in ExternalService.Native. */
@@ -195,6 +200,18 @@ ES_NIF(limiter_peek);
 ES_NIF(limiter_give_back);
 ES_NIF(limiter_reset);
 ES_NIF(limiter_set);
+
+ES_NIF(endpoint_new);
+ES_NIF(endpoint_took);
+ES_NIF(endpoint_let_in);
+ES_NIF(endpoint_drain);
+ES_NIF(endpoint_look);
+
+ES_NIF(balancer_new);
+ES_NIF(balancer_pick);
+ES_NIF(balancer_eject);
+ES_NIF(balancer_soonest);
+ES_NIF(balancer_rules);
 
 ES_NIF(budget_new);
 ES_NIF(budget_deposit);

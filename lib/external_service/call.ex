@@ -16,6 +16,7 @@ defmodule ExternalService.Call do
   alias ExternalService.{
     Attempt,
     Deadline,
+    Endpoints,
     Fallback,
     Options,
     Retry,
@@ -26,7 +27,7 @@ defmodule ExternalService.Call do
     Validation
   }
 
-  alias ExternalService.{CircuitBreakerOpen, DeadlineExceeded, RetriesExhausted, ServiceNotStarted}
+  alias ExternalService.{CircuitBreakerOpen, DeadlineExceeded, NoEndpoint, RetriesExhausted, ServiceNotStarted}
 
   # How a call ended; where it failed, after how many attempts.
   @typep outcome ::
@@ -65,6 +66,9 @@ defmodule ExternalService.Call do
 
   @call_options Keyword.keys(Options.schema(:call))
 
+  # Those that say where the call goes.
+  @route_options [:key, :endpoint]
+
   defp override(service, nil), do: service
   defp override(service, %RetryOptions{} = retry), do: override_retry(service, retry)
 
@@ -83,7 +87,20 @@ defmodule ExternalService.Call do
   defp override_own(service, own) do
     Validation.check_given!(:call, own)
     Fallback.check!(own[:fallback], service.module)
-    struct!(service, own)
+    {route, own} = Keyword.split(own, @route_options)
+    service |> struct!(own) |> routed(route)
+  end
+
+  defp routed(service, []), do: service
+
+  defp routed(%{breaker: {Endpoints, _endpoints}} = service, route),
+    do: %{service | route: Endpoints.route(route[:key], Keyword.fetch(route, :endpoint))}
+
+  defp routed(service, route) do
+    if Keyword.has_key?(route, :endpoint) and service.version != nil,
+      do: raise(ArgumentError, "#{inspect(service.name)} has no endpoints, so none of them can be called")
+
+    service
   end
 
   defp override_retry(service, []), do: service
@@ -128,9 +145,13 @@ defmodule ExternalService.Call do
   defp cover({:ok, _value} = outcome, _service), do: outcome
 
   defp cover(outcome, %{fallback: fallback, module: module, name: name}) do
-    context = %{service: name, attempts: elem(outcome, tuple_size(outcome) - 1), arguments: []}
+    context = %{service: name, attempts: elem(outcome, tuple_size(outcome) - 1), arguments: arguments(outcome)}
     Fallback.cover(outcome, fallback, module, context)
   end
+
+  # What the function got.
+  defp arguments({:error, %{context: %{endpoint: endpoint}}, _attempts}), do: [endpoint]
+  defp arguments(_outcome), do: []
 
   defp bounded(%{deadline: :infinity} = service, fun), do: inherited(Deadline.current(), service, fun)
 
@@ -148,9 +169,9 @@ defmodule ExternalService.Call do
   end
 
   # `reason` is why the last of the `attempts` failed.
-  defp too_late(%{name: name, until: {_clock, _at, ms}}, attempts, reason) do
+  defp too_late(%{name: name, until: {_clock, _at, ms}} = service, attempts, reason) do
     context = %{service: name, deadline: ms, skipped: attempts == 0, attempts: attempts, reason: reason}
-    {:error, %DeadlineExceeded{context: context, cause: cause(reason)}, attempts}
+    {:error, %DeadlineExceeded{context: at(context, service), cause: cause(reason)}, attempts}
   end
 
   @spec through(Service.t(), (() -> term())) :: outcome()
@@ -162,6 +183,29 @@ defmodule ExternalService.Call do
   defp through(service, fun), do: attempt(service, fun, Retry.first())
 
   @spec attempt(Service.t(), (() -> term()), Retry.progress()) :: outcome()
+  defp attempt(%{breaker: {Endpoints, endpoints}} = service, fun, progress) do
+    with {:ok, _permit} <- Installed.enter(service),
+         route = service.route || Endpoints.route(nil, :error),
+         {:ok, at, fun_there, permit} <- Endpoints.choose(endpoints, service, route, fun) do
+      at |> perform(fun_there, permit) |> conclude(at, fun, progress, permit)
+    else
+      {:open, retry_after} -> refuse(service.name, retry_after, Retry.attempts(progress))
+      {:none, retry_after} -> no_endpoint(service, endpoints, retry_after, Retry.attempts(progress))
+    end
+  end
+
+  defp attempt(%{argument: argument} = service, fun, progress) when is_function(fun, 1) do
+    case argument do
+      {:ok, term} ->
+        attempt(service, fn -> fun.(term) end, progress)
+
+      :none ->
+        raise ArgumentError,
+              "the function given to a call of #{inspect(service.name)} takes an argument, which would be the endpoint, but " <>
+                "that service was started without `:endpoints`"
+    end
+  end
+
   defp attempt(service, fun, progress) do
     case Installed.enter(service) do
       {:ok, permit} -> admitted(service, fun, progress, permit)
@@ -177,6 +221,12 @@ defmodule ExternalService.Call do
   # Where the breaker only hears of failures, an attempt that ends otherwise needs no report. A probe, whose permit is a
   # tuple, is always reported.
   defguardp is_unwatched(service, permit) when service.watch == :failures and not is_tuple(permit)
+
+  defp no_endpoint(%{name: name}, endpoints, retry_after, attempts) do
+    Telemetry.blown(name)
+    context = %{service: name, endpoints: Map.keys(endpoints.index), retry_after: retry_after}
+    {:error, %NoEndpoint{context: context}, attempts}
+  end
 
   # Nobody wants to hear of a success.
   defp admitted(%{watch: :failures, budget: nil} = service, fun, progress, permit) when not is_tuple(permit) do
@@ -246,7 +296,7 @@ defmodule ExternalService.Call do
     sleep.(Unit.ms(delay))
 
     case Service.get(name) do
-      %{version: ^version} -> attempt(service, fun, progress)
+      %{version: ^version} -> service |> Endpoints.home() |> attempt(fun, progress)
       nil -> refuse(name, nil, Retry.attempts(progress))
       fresh -> attempt(Service.carry(fresh, service), fun, progress)
     end
@@ -268,16 +318,21 @@ defmodule ExternalService.Call do
   defp given_up({:timeout, timeout}, :exhausted, %{until: until} = service, attempts) do
     if Deadline.left_ns(until) == 0,
       do: too_late(service, attempts, timeout),
-      else: {:error, put_in(timeout.context[:attempts], attempts), attempts}
+      else: {:error, %{timeout | context: timeout.context |> Map.put(:attempts, attempts) |> at(service)}, attempts}
   end
 
   defp given_up(failure, why, service, attempts) do
     reason = Attempt.reason(failure)
-    {:error, %RetriesExhausted{context: context(why, service.name, reason, attempts), cause: cause(reason)}, attempts}
+    context = why |> context(service.name, reason, attempts) |> at(service)
+    {:error, %RetriesExhausted{context: context, cause: cause(reason)}, attempts}
   end
 
   defp context(:exhausted, name, reason, attempts), do: %{service: name, reason: reason, attempts: attempts}
   defp context(:empty, name, reason, attempts), do: %{service: name, reason: reason, attempts: attempts, budget: true}
+
+  # Where the last attempt went, if there was a choice.
+  defp at(context, %{route: %{endpoint: {:ok, endpoint}}}), do: Map.put(context, :endpoint, endpoint)
+  defp at(context, _service), do: context
 
   defp cause(reason) when is_exception(reason), do: %{kind: :error, value: reason, stacktrace: nil}
   defp cause(_reason), do: nil

@@ -121,7 +121,27 @@ defmodule ExternalService.CircuitBreaker do
   @doc "Falls silent: a breaker with the same state has its place."
   @callback retire(service(), config()) :: :ok
 
-  @optional_callbacks admit: 2, report: 5, watch: 1, look: 2, open: 3, close: 2, bypass: 2, inherit: 3, retire: 2
+  @doc "Takes the place of `old`, a breaker of the same backend, by itself: see to what becomes of that."
+  @callback succeed(service(), config(), old :: config()) :: :ok
+
+  @doc "Makes another breaker like this one, for another service; quicker than `c:install/2`."
+  @callback twin(service(), config()) :: config()
+
+  @doc "Returns whether nobody has asked it since this was asked, and it has nothing to remember."
+  @callback idle?(service(), config()) :: boolean()
+
+  @optional_callbacks succeed: 3,
+                      twin: 2,
+                      idle?: 2,
+                      admit: 2,
+                      report: 5,
+                      watch: 1,
+                      look: 2,
+                      open: 3,
+                      close: 2,
+                      bypass: 2,
+                      inherit: 3,
+                      retire: 2
 
   @doc """
   Returns whether a call to the service would be let through now: `:ok`, `:blown`, or `:not_started`.

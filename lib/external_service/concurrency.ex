@@ -84,6 +84,26 @@ defmodule ExternalService.Concurrency do
     end
   end
 
+  @doc false
+  @spec idle?(t()) :: boolean()
+  def idle?(%__MODULE__{slots: slots}) do
+    {_limit, in_flight, queued, _lease_end} = Native.bulkhead_counts(slots)
+    in_flight == 0 and queued == 0
+  end
+
+  # The slots that `fun` runs in are for counting: there is always one.
+  @doc false
+  @spec counted(t(), (() -> result)) :: result when result: term()
+  def counted(concurrency, fun) do
+    {:ok, holder} = enter(concurrency)
+
+    try do
+      fun.()
+    after
+      leave(concurrency, holder)
+    end
+  end
+
   defp counts(service) do
     case Service.get(service) do
       %Service{concurrency: %__MODULE__{slots: slots}} -> Native.bulkhead_counts(slots)
@@ -99,15 +119,16 @@ defmodule ExternalService.Concurrency do
 
   # Makes the limit that the options of a service describe.
   @doc false
-  @spec new(service(), keyword() | nil, VirtualClock.t() | nil) :: t() | nil
-  def new(_service, nil, _clock), do: nil
+  @spec new(service(), keyword() | nil, VirtualClock.t() | nil, Native.endpoint() | nil) :: t() | nil
+  def new(service, options, clock, endpoint \\ nil)
+  def new(_service, nil, _clock, _endpoint), do: nil
 
-  def new(service, options, clock) do
+  def new(service, options, clock, endpoint) do
     config = {options[:limit], options[:queue], Unit.ns(options[:reclaim_after])}
 
     %__MODULE__{
       service: service,
-      slots: Native.bulkhead_new(config, VirtualClock.handle(clock)),
+      slots: Native.bulkhead_new(config, VirtualClock.handle(clock), endpoint),
       limit: options[:limit],
       wait: options[:wait],
       queue: options[:queue],

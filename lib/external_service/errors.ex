@@ -118,6 +118,19 @@ defmodule ExternalService.ServiceSaturated do
     retryable: true
 end
 
+defmodule ExternalService.NoEndpoint do
+  @moduledoc """
+  None of the service's endpoints could be called; nothing was sent.
+
+  `context` has `:service`, `:endpoints` and `:retry_after`: milliseconds until the first of them can be tried again, or
+  `:infinity`.
+  """
+  use ExternalService.Errors,
+    message: "no endpoint of the external service can be called",
+    http_status: 503,
+    retryable: true
+end
+
 defmodule ExternalService.ServiceNotStarted do
   @moduledoc """
   The service was never started, or it was stopped.

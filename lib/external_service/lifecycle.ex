@@ -5,15 +5,15 @@ defmodule ExternalService.Lifecycle do
   require Logger
 
   alias ExternalService.CircuitBreaker.{Installed, Settings}
-  alias ExternalService.{CircuitBreaker, Concurrency, ConfigCheck, Configuration, Fallback, Options, RateLimiter}
-  alias ExternalService.{Retry, RetryOptions}
+  alias ExternalService.{CircuitBreaker, Concurrency, ConfigCheck, Configuration, Endpoints, Fallback, Instances}
+  alias ExternalService.{Options, RateLimiter, Retry, RetryOptions}
   alias ExternalService.{Service, ServiceNotStarted, Validation, VirtualClock}
 
   # `module` is the one that uses the library, if it is one's.
   @spec start(ExternalService.service(), keyword(), module() | nil) :: :ok
   def start(name, given, module \\ nil) do
     options = checked(name, given)
-    alone(name, fn -> replace(name, options, module, nil) end)
+    Service.alone(name, fn -> replace(name, options, module, nil) end)
   end
 
   @doc "Returns what follows from the options of a service that is not started, or raises as starting it would."
@@ -28,14 +28,15 @@ defmodule ExternalService.Lifecycle do
   @doc """
   Makes the service that these options describe and keeps it nowhere, or raises as starting it would.
 
-  It has the library's own backends, whichever are asked for: others may act on things that there is only one of.
+  It has the library's own backends, whichever are asked for: others may act on things that there is only one of. Of a
+  service with endpoints it is one of them.
   """
   @spec rehearse(ExternalService.service(), keyword()) :: Service.t()
   def rehearse(name, given) do
-    options = checked(name, given)
+    options = name |> checked(given) |> Keyword.delete(:endpoints)
     {retry, breaker} = resolve(name, options, nil)
     options = if options[:rate_limit], do: put_in(options, [:rate_limit, :backend], RateLimiter.Local), else: options
-    build(name, options, retry, Keyword.put(breaker, :backend, {CircuitBreaker.Local, []}), %Service{})
+    build(name, options, retry, Keyword.put(breaker, :backend, {CircuitBreaker.Local, []}), %Service{}, nil)
   end
 
   defp checked(name, given) do
@@ -48,28 +49,40 @@ defmodule ExternalService.Lifecycle do
     check_wait!(name, changes)
     Validation.check_given!(:start, changes)
 
-    alone(name, fn ->
-      service = Service.get(name) || raise ServiceNotStarted, context: %{service: name}
+    Service.alone(name, fn ->
+      service = running!(name)
       replace(name, Validation.validate!(:start, changed(service, changes)), service.module, service)
     end)
   end
 
-  @spec stop(ExternalService.service()) :: :ok
-  def stop(name) do
-    alone(name, fn ->
-      case Service.get(name) do
-        nil ->
-          :ok
+  @doc "Gives a service other endpoints; those that stay keep what is known of them."
+  @spec put_endpoints(ExternalService.service(), [term()] | (() -> [term()])) :: :ok
+  def put_endpoints(name, endpoints) do
+    Validation.check_given!(:start, endpoints: endpoints)
 
-        %Service{breaker: breaker} ->
-          Service.delete(name)
-          Installed.remove(name, breaker)
-      end
+    Service.alone(name, fn ->
+      service = running!(name)
+      if service.options[:endpoints] == nil, do: raise(ArgumentError, "#{inspect(name)} was started without endpoints")
+      replace(name, Keyword.put(service.options, :endpoints, endpoints), service.module, service)
     end)
   end
 
-  # One change of a service at a time. Calls do not wait for it.
-  defp alone(name, change), do: :global.trans({{__MODULE__, name}, self()}, change, [node()])
+  defp running!(name), do: Service.started(name) || raise(ServiceNotStarted, context: %{service: name})
+
+  @spec stop(ExternalService.service()) :: :ok
+  def stop(name) do
+    Service.alone(name, fn ->
+      case Service.started(name) do
+        nil ->
+          :ok
+
+        %Service{breaker: breaker, instances: instances} ->
+          Service.delete(name)
+          Installed.remove(name, breaker)
+          Instances.forget(instances)
+      end
+    end)
+  end
 
   defp defaults do
     defaults = Application.get_env(:external_service, :defaults, [])
@@ -100,9 +113,11 @@ defmodule ExternalService.Lifecycle do
     {retry, breaker} = resolve(name, options, kept)
     ConfigCheck.report(name, options, kept && kept.options)
     Settings.warn_of_faults(name, breaker)
-    old = Service.get(name)
-    service = %{build(name, options, retry, breaker, kept || %Service{}) | module: module}
+    old = Service.started(name)
+    service = %{build(name, options, retry, breaker, kept || %Service{}, old) | module: module}
     Installed.replace(name, old && old.breaker, service.breaker, fn -> Service.put(service) end)
+    if old && old.instances != service.instances, do: Instances.forget(old.instances)
+    :ok
   end
 
   defp resolve(name, options, kept) do
@@ -113,12 +128,12 @@ defmodule ExternalService.Lifecycle do
     {retry, breaker}
   end
 
-  defp build(name, options, retry, breaker, kept) do
+  defp build(name, options, retry, breaker, kept, old) do
     clock = options[:clock]
     sleep = options[:sleep_function] || sleep(clock)
     # In this order, since what may raise must not find anything changed.
     rate_limit = RateLimiter.reconfigure(kept.rate_limit, name, options[:rate_limit], sleep, clock)
-    installed = breaker(name, breaker, kept)
+    installed = breaker(name, breaker, kept, old, {options, retry})
 
     %Service{
       name: name,
@@ -127,7 +142,10 @@ defmodule ExternalService.Lifecycle do
       breaker_options: breaker,
       watch: Installed.watch(breaker),
       rate_limit: rate_limit,
-      concurrency: Concurrency.reconfigure(kept.concurrency, name, options[:concurrency], clock),
+      concurrency: Concurrency.reconfigure(kept.concurrency, name, shared_limit(options), clock),
+      part: if(options[:endpoints], do: &Endpoints.part/2, else: &Instances.get/2),
+      instances: kept.instances,
+      origin: origin(kept, breaker, options),
       melt: breaker[:melt],
       budget: Retry.budget(kept, retry, VirtualClock.handle(clock)),
       timeout: options[:timeout],
@@ -142,10 +160,35 @@ defmodule ExternalService.Lifecycle do
     }
   end
 
-  defp breaker(name, settings, %Service{breaker_options: old, breaker: breaker}) do
-    if old != nil and Keyword.delete(old, :melt) == Keyword.delete(settings, :melt),
-      do: breaker,
-      else: Installed.install(name, settings)
+  defp breaker(name, settings, kept, old, {options, retry}) do
+    if options[:endpoints],
+      do: Endpoints.install(name, options, kept, old, &endpoint_settings(&1, &2, options, retry)),
+      else: plain_breaker(name, settings, kept)
+  end
+
+  # The breaker options of one endpoint, `own` being those that it has on top of the service's.
+  defp endpoint_settings(name, own, options, retry) do
+    breaker = Options.merge(options[:circuit_breaker], own || [])
+    schedule = retry |> RetryOptions.sampled() |> RetryOptions.schedule()
+    Settings.resolve(name, Keyword.put(options, :circuit_breaker, breaker), schedule)
+  end
+
+  # A limit for each endpoint is theirs.
+  defp shared_limit(options), do: if(options[:concurrency][:per] != :endpoint, do: options[:concurrency])
+
+  # What the instances of a service were made of: another one is another origin.
+  defp origin(%Service{origin: origin, breaker_options: settings, options: old}, settings, options) do
+    made_of = [:rate_limit, :concurrency, :clock]
+    if Keyword.take(old || [], made_of) == Keyword.take(options, made_of), do: origin, else: make_ref()
+  end
+
+  defp origin(_kept, _settings, _options), do: make_ref()
+
+  defp plain_breaker(name, settings, %Service{breaker_options: old, breaker: breaker}) do
+    if old != nil and not match?({Endpoints, _}, breaker) and
+         Keyword.delete(old, :melt) == Keyword.delete(settings, :melt),
+       do: breaker,
+       else: Installed.install(name, settings)
   end
 
   # What a breaker is made of does not change with how retries go or what melts: a window that was sized by itself stays.

@@ -10,6 +10,8 @@ defmodule ExternalService.Native do
   @type breaker :: reference()
   @type bulkhead :: reference()
   @type limiter :: reference()
+  @type endpoint :: reference()
+  @type balancer :: reference()
   @type budget :: reference()
   @type place :: non_neg_integer()
   @type holder :: reference()
@@ -133,11 +135,11 @@ defmodule ExternalService.Native do
   @spec breaker_retire(breaker()) :: :ok
   def breaker_retire(_breaker), do: not_loaded()
 
-  @spec bulkhead_new(
-          {limit :: pos_integer(), queue :: non_neg_integer() | :infinity, lease :: ns() | :infinity},
-          clock() | nil
-        ) :: bulkhead()
-  def bulkhead_new(_config, _clock), do: not_loaded()
+  @typedoc "Limit, places in the queue, and how long a slot is safe."
+  @type bulkhead_config :: {pos_integer(), non_neg_integer() | :infinity, ns() | :infinity}
+
+  @spec bulkhead_new(bulkhead_config(), clock() | nil, endpoint() | nil) :: bulkhead()
+  def bulkhead_new(_config, _clock, _endpoint), do: not_loaded()
 
   @spec bulkhead_acquire(bulkhead(), holder(), :now | :wait) :: slot() | {:reclaimed, pos_integer(), slot()}
   def bulkhead_acquire(_bulkhead, _holder, _mode), do: not_loaded()
@@ -183,6 +185,43 @@ defmodule ExternalService.Native do
 
   @spec limiter_set(limiter(), {limit :: non_neg_integer(), per :: ns()}) :: :ok
   def limiter_set(_limiter, _rate), do: not_loaded()
+
+  @spec endpoint_new() :: endpoint()
+  def endpoint_new, do: not_loaded()
+
+  @spec endpoint_took(endpoint(), ns()) :: :ok
+  def endpoint_took(_endpoint, _duration), do: not_loaded()
+
+  @spec endpoint_let_in(endpoint()) :: :ok
+  def endpoint_let_in(_endpoint), do: not_loaded()
+
+  @spec endpoint_drain(endpoint(), boolean()) :: :ok
+  def endpoint_drain(_endpoint, _draining), do: not_loaded()
+
+  @spec endpoint_look(endpoint(), clock() | nil) ::
+          {in_flight :: non_neg_integer(), latency :: ns() | nil, out_for :: ns() | :infinity, draining :: boolean()}
+  def endpoint_look(_endpoint, _clock), do: not_loaded()
+
+  @spec balancer_new(
+          rule :: atom(),
+          [{endpoint(), id :: non_neg_integer(), weight :: 1..1000}, ...],
+          max_ejected_ppm :: 0..1_000_000,
+          clock() | nil
+        ) :: balancer()
+  def balancer_new(_rule, _members, _max_ejected, _clock), do: not_loaded()
+
+  @spec balancer_pick(balancer(), key_hash :: non_neg_integer(), tried :: [non_neg_integer()]) ::
+          index :: non_neg_integer() | nil
+  def balancer_pick(_balancer, _key_hash, _tried), do: not_loaded()
+
+  @spec balancer_eject(balancer(), index :: non_neg_integer(), for :: ns() | :infinity) :: boolean()
+  def balancer_eject(_balancer, _index, _for), do: not_loaded()
+
+  @spec balancer_soonest(balancer()) :: ns() | :infinity
+  def balancer_soonest(_balancer), do: not_loaded()
+
+  @spec balancer_rules() :: [atom()]
+  def balancer_rules, do: not_loaded()
 
   @spec budget_new({ratio_ppm :: 0..10_000_000, per_second :: 0..1_000_000}, clock() | nil) :: budget()
   def budget_new(_config, _clock), do: not_loaded()

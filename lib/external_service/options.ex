@@ -65,6 +65,34 @@ defmodule ExternalService.Options do
           "`{:value, term}`; or a list of `{exception module | function of the error | :any, fallback}`, tried in order. " <>
           "Default: `nil`, none."
     ],
+    endpoints: [
+      type: :endpoints,
+      doc:
+        "The hosts that serve the service: a list of terms, or a function that returns one. An element may be `{term, options}` " <>
+          "with a `:weight` and other options of its own. Each has a breaker of its own."
+    ],
+    balancer: [
+      type: :balancer,
+      default: :round_robin,
+      doc:
+        "Which endpoint a call goes to: `:round_robin`, `:random`, `:least_busy`, or `{:hash, fun}` with a function of the " <>
+          "call's `:key` that says what belongs together, or of no argument."
+    ],
+    max_ejected: [
+      type: {:share, 0.0, 1.0},
+      default: 0.5,
+      doc: "The share of the endpoints, rounded down, that may be out at once because their breakers are open."
+    ],
+    max_instances: [
+      type: {:integer, 1, 10_000_000},
+      default: 10_000,
+      doc: "How many `{service, key}` are remembered at once."
+    ],
+    idle_timeout: [
+      type: {:or, [@positive_ms, {:in, [:infinity]}]},
+      default: :infinity,
+      doc: "Milliseconds after which a `{service, key}` that nobody uses may be forgotten, if its breaker is closed."
+    ],
     sleep_function: [
       type: {:fun, 1},
       doc: "Called with the milliseconds of every wait. Default: the calling process sleeps, on the service's `:clock`."
@@ -248,6 +276,12 @@ defmodule ExternalService.Options do
     ]
   ]
 
+  @endpoint [
+    weight: [type: {:integer, 1, 1_000}, default: 1, doc: "Its share of the calls, compared with the others'."],
+    circuit_breaker: [type: {:options, :circuit_breaker}, doc: "On top of the service's."],
+    concurrency: [type: {:options, :concurrency}, doc: "On top of the service's, where that has `per: :endpoint`."]
+  ]
+
   @budget [
     ratio: [
       type: {:share, 0.0, 1.0},
@@ -286,6 +320,11 @@ defmodule ExternalService.Options do
       default: false,
       doc: "How long, in milliseconds, a call waits for a slot."
     ],
+    per: [
+      type: {:in, [:service, :endpoint]},
+      default: :service,
+      doc: "Whether the limit holds for all endpoints together or for each."
+    ],
     queue: [
       type: {:or, [{:integer, 0, 0xFFFFFF}, {:in, [:infinity]}]},
       default: :infinity,
@@ -311,7 +350,9 @@ defmodule ExternalService.Options do
     cost: [type: @count, default: 1, doc: "What the call takes from the rate limit."],
     timeout: [type: @start[:timeout][:type], doc: "Milliseconds each attempt may take."],
     deadline: [type: @start[:deadline][:type], doc: "Milliseconds the call may take."],
-    fallback: [type: :fallback, doc: "What the call returns instead of an error; `nil`: the error."]
+    fallback: [type: :fallback, doc: "What the call returns instead of an error; `nil`: the error."],
+    key: [type: :any, doc: "What the call is about, for a `{:hash, fun}` balancer."],
+    endpoint: [type: :any, doc: "The endpoint to call, and no other."]
   ]
 
   @insights [
@@ -343,6 +384,7 @@ defmodule ExternalService.Options do
     reset_backoff: @reset_backoff,
     retry: @retry,
     budget: @budget,
+    endpoint: @endpoint,
     rate_limit: @rate_limit,
     concurrency: @concurrency,
     open: @open,
@@ -361,6 +403,7 @@ defmodule ExternalService.Options do
           | :reset_backoff
           | :retry
           | :budget
+          | :endpoint
           | :rate_limit
           | :concurrency
           | :open

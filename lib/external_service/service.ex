@@ -25,6 +25,11 @@ defmodule ExternalService.Service do
     :budget,
     :module,
     :until,
+    :part,
+    :instances,
+    :origin,
+    :route,
+    argument: :none,
     cost: 1,
     timeout: :infinity,
     deadline: :infinity,
@@ -48,6 +53,11 @@ defmodule ExternalService.Service do
           options: keyword(),
           budget: ExternalService.Native.budget() | nil,
           module: module() | nil,
+          part: (t(), term() -> t() | nil) | nil,
+          instances: :ets.tid() | nil,
+          origin: reference(),
+          route: map() | nil,
+          argument: :none | {:ok, term()},
           until: ExternalService.Deadline.t() | nil,
           cost: pos_integer(),
           timeout: pos_integer() | :infinity,
@@ -56,7 +66,7 @@ defmodule ExternalService.Service do
         }
 
   # What a call may bring along.
-  @own [:retry, :schedule, :until, :cost, :timeout, :deadline, :fallback]
+  @own [:retry, :schedule, :until, :cost, :timeout, :deadline, :fallback, :route]
 
   @doc "Returns `service` with what `call`, a call's copy of it or of its predecessor, brought along."
   @spec carry(t(), t()) :: t()
@@ -68,7 +78,30 @@ defmodule ExternalService.Service do
     do: %__MODULE__{name: name, module: if(is_atom(name), do: name), retry: %RetryOptions{}, telemetry: :all}
 
   @spec get(ExternalService.service()) :: t() | nil
-  def get(name), do: :persistent_term.get({__MODULE__, name}, nil)
+  def get(name) do
+    case :persistent_term.get({__MODULE__, name}, nil) do
+      nil -> part(name)
+      service -> service
+    end
+  end
+
+  # `{service, key}` is a part of a service: one endpoint of it, or an instance.
+  defp part({name, key}) do
+    case started(name) do
+      %__MODULE__{part: part} = service when part != nil -> part.(service, key)
+      _none -> nil
+    end
+  end
+
+  defp part(_name), do: nil
+
+  @doc "Returns the service of this name that was started, and no part of one."
+  @spec started(ExternalService.service()) :: t() | nil
+  def started(name), do: :persistent_term.get({__MODULE__, name}, nil)
+
+  @doc "Runs a change of a service, one at a time. Calls do not wait for it."
+  @spec alone(ExternalService.service(), (() -> result)) :: result when result: term()
+  def alone(name, change), do: :global.trans({{__MODULE__, name}, self()}, change, [node()])
 
   @spec put(t()) :: :ok
   def put(%__MODULE__{name: name} = service), do: :persistent_term.put({__MODULE__, name}, service)

@@ -95,6 +95,11 @@ defmodule ExternalService.Validation do
     if today, do: ". In place of those of version 1 write `#{today}`", else: ""
   end
 
+  @doc "Raises for the value of an option that no type can describe."
+  @spec invalid!(atom(), term(), String.t(), [atom()]) :: no_return()
+  def invalid!(key, value, why, path \\ []),
+    do: raise_invalid("invalid value for #{inspect(key)} option: #{why}, got: #{inspect(value)}", key, value, path)
+
   @spec raise_invalid(String.t(), term(), term(), [atom()]) :: no_return()
   defp raise_invalid(message, key, value, path) do
     module =

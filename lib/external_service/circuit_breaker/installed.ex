@@ -30,6 +30,26 @@ defmodule ExternalService.CircuitBreaker.Installed do
     end)
   end
 
+  @doc "Makes another breaker like `kept`, or, where its backend can not, the one that the options describe."
+  @spec another(t(), term(), keyword()) :: t()
+  def another({backend, config}, service, settings) do
+    if function_exported?(backend, :twin, 2),
+      do: {backend, backend.twin(service, config)},
+      else: install(service, settings)
+  end
+
+  def another(nil, _service, _settings), do: nil
+
+  @doc "Returns whether a breaker has not been asked since this was asked, and has nothing to remember."
+  @spec idle?(t(), term()) :: boolean()
+  def idle?(nil, _service), do: true
+
+  def idle?({backend, config}, service) do
+    if function_exported?(backend, :idle?, 2),
+      do: backend.idle?(service, config),
+      else: backend.ask(service, config) == :ok
+  end
+
   @doc "Returns which outcomes the breaker that these options describe wants to hear of."
   @spec watch(keyword()) :: :failures | :outcomes | :durations
   def watch(settings) do
@@ -44,9 +64,23 @@ defmodule ExternalService.CircuitBreaker.Installed do
   # A backend that knows its breakers by the service's name has the new one in the old one's place already.
   def replace(_service, {Basic, {backend, _}}, {Basic, {backend, _}}, put), do: put.()
 
+  def replace(service, {backend, old}, {backend, new}, put) do
+    if function_exported?(backend, :succeed, 3) do
+      put.()
+      backend.succeed(service, new, old)
+    else
+      take_over(service, backend, old, new, put)
+    end
+  end
+
+  def replace(service, old, _new, put) do
+    put.()
+    remove(service, old)
+  end
+
   # A hand may come in between and change the old one after it was asked for its state: so it is looked at again when
   # every later hand finds the new one. What such a later hand did to the new one stands.
-  def replace(service, {backend, old}, {backend, new}, put) do
+  defp take_over(service, backend, old, new, put) do
     forced? = inherit?(backend, service, new, old)
     put.()
 
@@ -56,11 +90,6 @@ defmodule ExternalService.CircuitBreaker.Installed do
       inherit?(backend, service, new, old) -> backend.retire(service, old)
       true -> backend.remove(service, old)
     end
-  end
-
-  def replace(service, old, _new, put) do
-    put.()
-    remove(service, old)
   end
 
   defp inherit?(backend, service, new, old),

@@ -16,6 +16,8 @@ defmodule ExternalService.Options.Type do
           | {:list, t()}
           | {:list, t(), max :: pos_integer()}
           | :fallback
+          | :endpoints
+          | :balancer
           | {:options, atom()}
           | {:or, [t()]}
           | :non_neg_integer
@@ -33,6 +35,9 @@ defmodule ExternalService.Options.Type do
   def valid?({:struct, module}, value), do: is_struct(value, module)
   def valid?({:list, type}, value), do: proper_list?(value) and Enum.all?(value, &valid?(type, &1))
   def valid?({:list, type, max}, value), do: value != [] and valid?({:list, type}, value) and length(value) <= max
+  def valid?(:endpoints, value), do: is_function(value, 0) or (value != [] and proper_list?(value))
+  def valid?(:balancer, {:hash, fun}), do: is_function(fun, 0) or is_function(fun, 1)
+  def valid?(:balancer, value), do: value in [:round_robin, :random, :least_busy]
   def valid?(:fallback, value) when is_function(value), do: is_function(value, 1) or is_function(value, 2)
   def valid?(:fallback, {:value, _value}), do: true
   def valid?(:fallback, [_ | _] = list), do: proper_list?(list) and Enum.all?(list, &choice?/1)
@@ -63,6 +68,11 @@ defmodule ExternalService.Options.Type do
   def describe({:list, :any}), do: "list"
   def describe({:list, type}), do: "list of #{describe(type)}s"
   def describe({:list, type, max}), do: "list of 1 to #{max} #{describe(type)}s"
+
+  def describe(:endpoints), do: "list of at least one endpoint, or function of arity 0"
+
+  def describe(:balancer),
+    do: "one of [:round_robin, :random, :least_busy] or {:hash, function of arity 0 or 1}"
 
   def describe(:fallback),
     do: "function of one or two arguments, name of one, {:value, term}, or list of {matcher, fallback}"

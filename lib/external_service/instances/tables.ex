@@ -1,0 +1,45 @@
+defmodule ExternalService.Instances.Tables do
+  # Owns the tables of instances, so that they outlive whoever asks for the first. It is asked once for each service, when
+  # its first instance is made; without it calls work as well, and instances are not remembered.
+  @moduledoc false
+
+  use GenServer
+
+  alias ExternalService.Service
+
+  @spec start_link(term()) :: GenServer.on_start()
+  def start_link(_arguments), do: GenServer.start_link(__MODULE__, nil, name: __MODULE__)
+
+  @doc "Returns the service with its table, made if it has none yet."
+  @spec of(Service.t()) :: Service.t()
+  def of(%Service{name: name} = service) do
+    case GenServer.call(__MODULE__, {:table, name}) do
+      %Service{} = with_table -> with_table
+      nil -> service
+    end
+  catch
+    :exit, _not_running -> service
+  end
+
+  @impl true
+  def init(nil), do: {:ok, nil}
+
+  # One after the other, so that there is one table; the service may have been stopped meanwhile.
+  @impl true
+  def handle_call({:table, name}, _from, nil), do: {:reply, Service.alone(name, fn -> with_table(name) end), nil}
+
+  defp with_table(name) do
+    case Service.started(name) do
+      %Service{instances: nil} = service -> add(service)
+      service -> service
+    end
+  end
+
+  defp add(service) do
+    table = :ets.new(__MODULE__, [:set, :public, write_concurrency: true])
+    :ets.insert(table, {:count, 0})
+    service = %{service | instances: table}
+    Service.put(service)
+    service
+  end
+end
