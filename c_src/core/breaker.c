@@ -254,6 +254,13 @@ void es_breaker_reset(es_breaker *breaker, int64_t now_ns) {
     }
 }
 
+bool es_breaker_is_idle(es_breaker *breaker, int64_t now_ns) {
+    uint64_t generation;
+    let_time_pass(breaker, now_ns);
+    return es_gate_is_closed(&breaker->gate, &generation) && !es_changes_held(breaker->changes) &&
+           es_outcomes_is_empty(breaker->outcomes, now_ns);
+}
+
 es_breaker_view es_breaker_look(es_breaker *breaker, int64_t now_ns) {
     let_time_pass(breaker, now_ns);
     es_gate_sight seen = es_gate_look(&breaker->gate);

@@ -143,6 +143,9 @@ void es_breaker_reset(es_breaker *breaker, int64_t now_ns);
 /* Locked, since it lets time pass. */
 es_breaker_view es_breaker_look(es_breaker *breaker, int64_t now_ns);
 
+/* Locked. Is there nothing to remember: closed to all, and with empty windows? A new breaker in its place would do. */
+bool es_breaker_is_idle(es_breaker *breaker, int64_t now_ns);
+
 /* Lock-free. Are changes waiting to be taken? */
 bool es_breaker_has_changes(const es_breaker *breaker);
 

@@ -98,6 +98,12 @@ es_counts es_outcomes_look(const es_outcomes *outcomes, int64_t now_ns) {
     return counts;
 }
 
+bool es_outcomes_is_empty(const es_outcomes *outcomes, int64_t now_ns) {
+    es_counts counts = es_outcomes_look(outcomes, now_ns);
+    return counts.failures == 0 && counts.tally.calls == 0 &&
+           (counts.consecutive == 0 || outcomes->limits.consecutive == 0);
+}
+
 void es_outcomes_clear(es_outcomes *outcomes) {
     set_streak(outcomes, 0);
     if (outcomes->window != NULL)

@@ -42,6 +42,9 @@ es_counts es_outcomes_look(const es_outcomes *outcomes, int64_t now_ns);
 /* Lock-free. Would a success change anything? */
 bool es_outcomes_counts_successes(const es_outcomes *outcomes);
 
+/* Is there nothing that a rule could ask about? A streak is nothing where no rule asks for one. */
+bool es_outcomes_is_empty(const es_outcomes *outcomes, int64_t now_ns);
+
 /* Forgets everything. */
 void es_outcomes_clear(es_outcomes *outcomes);
 

@@ -53,8 +53,23 @@ ES_NIF(breaker_retire) {
     return es_fuse_locked(env, argv[0], retire);
 }
 
-/* Under the lock: puts a note in the place of the oldest, and gives that one back to be freed. */
+/* Room for the reasons that hands give. Most breakers never need it. */
+static bool make_notes(es_fuse *fuse) {
+    if (fuse->notes == NULL) {
+        fuse->notes = enif_alloc(ES_NOTES * sizeof *fuse->notes);
+        for (unsigned i = 0; fuse->notes != NULL && i < ES_NOTES; i++) {
+            fuse->notes[i] = (es_note){.env = NULL};
+        }
+    }
+    return fuse->notes != NULL;
+}
+
+/* Under the lock: puts a note in the place of the oldest, and gives that one back to be freed, or the note itself if
+ * there is no memory for it. */
 static ErlNifEnv *replace_note(es_fuse *fuse, ErlNifEnv *note_env, ERL_NIF_TERM note) {
+    if (!make_notes(fuse)) {
+        return note_env;
+    }
     es_note *place = &fuse->notes[fuse->next_note];
     ErlNifEnv *old = place->env;
     *place = (es_note){note_env, note, es_breaker_permit(fuse->core).generation};
@@ -64,7 +79,7 @@ static ErlNifEnv *replace_note(es_fuse *fuse, ErlNifEnv *note_env, ERL_NIF_TERM 
 
 ERL_NIF_TERM es_fuse_note(ErlNifEnv *env, const es_priv *priv, const es_fuse *fuse, uint64_t generation) {
     /* Newest first: forcing open what is forced open gives the same state another reason. */
-    for (unsigned back = 1; back <= ES_NOTES; back++) {
+    for (unsigned back = 1; fuse->notes != NULL && back <= ES_NOTES; back++) {
         const es_note *note = &fuse->notes[(fuse->next_note + ES_NOTES - back) % ES_NOTES];
         if (note->env != NULL && note->generation == generation) {
             return enif_make_copy(env, note->term);

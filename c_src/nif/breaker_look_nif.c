@@ -53,6 +53,19 @@ static ERL_NIF_TERM make_view(ErlNifEnv *env, const es_fuse *fuse, const es_brea
     return make_map(env, keys, values, sizeof keys / sizeof *keys);
 }
 
+ES_NIF(breaker_idle) {
+    (void)argc;
+    const es_priv *priv = enif_priv_data(env);
+    es_fuse *fuse;
+    if (!es_get_fuse(env, argv[0], &fuse)) {
+        return enif_make_badarg(env);
+    }
+    pthread_mutex_lock(&fuse->lock);
+    bool idle = es_breaker_is_idle(fuse->core, es_clock_now(fuse->clock));
+    pthread_mutex_unlock(&fuse->lock);
+    return priv->boolean[idle];
+}
+
 ES_NIF(breaker_look) {
     (void)argc;
     es_fuse *fuse;

@@ -11,11 +11,12 @@ static void destroy(ErlNifEnv *env, void *object) {
     es_fuse *fuse = object;
     es_breaker_free(fuse->core);
     enif_free(fuse->watches);
-    for (unsigned i = 0; i < ES_NOTES; i++) {
+    for (unsigned i = 0; fuse->notes != NULL && i < ES_NOTES; i++) {
         if (fuse->notes[i].env != NULL) {
             enif_free_env(fuse->notes[i].env);
         }
     }
+    enif_free(fuse->notes);
     if (fuse->clock != NULL) {
         enif_release_resource(fuse->clock);
     }

@@ -32,7 +32,7 @@ typedef struct {
     es_watch *watches; /* NULL without probes                              */
     bool announcing;   /* `announcer` is telling listeners of the changes it took */
     ErlNifPid announcer;
-    es_note notes[ES_NOTES];
+    es_note *notes;     /* ES_NOTES of them once a hand has given a reason, NULL before */
     unsigned next_note; /* the place of the oldest */
 } es_fuse;
 

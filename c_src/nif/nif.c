@@ -96,20 +96,20 @@ static void unload(ErlNifEnv *env, void *priv_data) {
     { #name, arity, name, ERL_NIF_DIRTY_JOB_CPU_BOUND }
 
 static ErlNifFunc functions[] = {
-    ES_ROW(breaker_new, 2),      ES_ROW(breaker_admit, 1),     ES_ROW(breaker_ask, 1),      ES_ROW(breaker_report, 4),
-    ES_ROW(breaker_melt, 1),     ES_ROW(breaker_look, 1),      ES_ROW(breaker_change, 2),   ES_ROW(breaker_open, 3),
-    ES_ROW(breaker_bypass, 1),   ES_ROW(breaker_close, 1),     ES_ROW(breaker_reset, 1),    ES_ROW(breaker_inherit, 2),
-    ES_ROW(breaker_retire, 1),   ES_ROW(clock_new, 1),         ES_ROW(clock_now, 1),        ES_ROW(clock_advance, 2),
-    ES_ROW(clock_wait_until, 2), ES_ROW(bulkhead_new, 3),      ES_ROW(bulkhead_acquire, 3), ES_ROW(bulkhead_release, 2),
-    ES_ROW(bulkhead_leave, 1),   ES_ROW(bulkhead_grant, 1),    ES_ROW(bulkhead_reset, 1),   ES_ROW(bulkhead_set, 3),
-    ES_ROW(bulkhead_counts, 1),  ES_ROW(holder_new, 0),        ES_ROW(limiter_new, 2),      ES_ROW(limiter_reserve, 3),
-    ES_ROW(limiter_peek, 2),     ES_ROW(limiter_give_back, 3), ES_ROW(limiter_reset, 1),    ES_ROW(limiter_set, 2),
-    ES_ROW(endpoint_new, 0),     ES_ROW(endpoint_took, 2),     ES_ROW(endpoint_let_in, 1),  ES_ROW(endpoint_drain, 2),
-    ES_ROW(endpoint_look, 2),    ES_LONG_ROW(balancer_new, 4), ES_ROW(balancer_pick, 3),    ES_ROW(balancer_eject, 3),
-    ES_ROW(balancer_soonest, 1), ES_ROW(balancer_rules, 0),    ES_ROW(budget_new, 2),       ES_ROW(budget_deposit, 1),
-    ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),    ES_ROW(backoff_next, 6),     ES_ROW(backoff_after, 5),
-    ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),    ES_ROW(backoff_curves, 0),   ES_ROW(trip_within, 3),
-    ES_ROW(trip_narrowest, 3),   ES_ROW(trip_names, 0),
+    ES_ROW(breaker_new, 2),      ES_ROW(breaker_admit, 1),    ES_ROW(breaker_ask, 1),       ES_ROW(breaker_report, 4),
+    ES_ROW(breaker_melt, 1),     ES_ROW(breaker_look, 1),     ES_ROW(breaker_change, 2),    ES_ROW(breaker_open, 3),
+    ES_ROW(breaker_bypass, 1),   ES_ROW(breaker_close, 1),    ES_ROW(breaker_reset, 1),     ES_ROW(breaker_inherit, 2),
+    ES_ROW(breaker_retire, 1),   ES_ROW(breaker_idle, 1),     ES_ROW(clock_new, 1),         ES_ROW(clock_now, 1),
+    ES_ROW(clock_advance, 2),    ES_ROW(clock_wait_until, 2), ES_ROW(bulkhead_new, 3),      ES_ROW(bulkhead_acquire, 3),
+    ES_ROW(bulkhead_release, 2), ES_ROW(bulkhead_leave, 1),   ES_ROW(bulkhead_grant, 1),    ES_ROW(bulkhead_reset, 1),
+    ES_ROW(bulkhead_set, 3),     ES_ROW(bulkhead_counts, 1),  ES_ROW(holder_new, 0),        ES_ROW(limiter_new, 2),
+    ES_ROW(limiter_reserve, 3),  ES_ROW(limiter_peek, 2),     ES_ROW(limiter_give_back, 3), ES_ROW(limiter_reset, 1),
+    ES_ROW(limiter_set, 2),      ES_ROW(endpoint_new, 0),     ES_ROW(endpoint_took, 2),     ES_ROW(endpoint_let_in, 1),
+    ES_ROW(endpoint_drain, 2),   ES_ROW(endpoint_look, 2),    ES_LONG_ROW(balancer_new, 4), ES_ROW(balancer_pick, 3),
+    ES_ROW(balancer_eject, 3),   ES_ROW(balancer_soonest, 1), ES_ROW(balancer_rules, 0),    ES_ROW(budget_new, 2),
+    ES_ROW(budget_deposit, 1),   ES_ROW(budget_withdraw, 1),  ES_ROW(budget_balance, 1),    ES_ROW(backoff_next, 6),
+    ES_ROW(backoff_after, 5),    ES_ROW(backoff_plan, 2),     ES_ROW(backoff_window, 1),    ES_ROW(backoff_curves, 0),
+    ES_ROW(trip_within, 3),      ES_ROW(trip_narrowest, 3),   ES_ROW(trip_names, 0),
 };
 
 ERL_NIF_INIT(Elixir.ExternalService.Native, functions, load, NULL, upgrade, unload)

@@ -176,6 +176,7 @@ ES_NIF(breaker_ask);
 ES_NIF(breaker_report);
 ES_NIF(breaker_melt);
 ES_NIF(breaker_look);
+ES_NIF(breaker_idle);
 ES_NIF(breaker_change);
 ES_NIF(breaker_open);
 ES_NIF(breaker_bypass);

@@ -124,14 +124,14 @@ defmodule ExternalService.CircuitBreaker do
   @doc "Takes the place of `old`, a breaker of the same backend, by itself: see to what becomes of that."
   @callback succeed(service(), config(), old :: config()) :: :ok
 
-  @doc "Makes another breaker like this one, for another service; quicker than `c:install/2`."
-  @callback twin(service(), config()) :: config()
-
-  @doc "Returns whether nobody has asked it since this was asked, and it has nothing to remember."
+  @doc "Returns whether it has nothing to remember, so that a new one would do in its place. Without it: whether it is closed."
   @callback idle?(service(), config()) :: boolean()
 
-  @optional_callbacks succeed: 3,
-                      twin: 2,
+  @doc "The same as `c:install/2` for many services with the same options: returns a function that makes their breakers."
+  @callback maker(keyword()) :: (service() -> config())
+
+  @optional_callbacks maker: 1,
+                      succeed: 3,
                       idle?: 2,
                       admit: 2,
                       report: 5,

@@ -2,46 +2,53 @@ defmodule ExternalService.Instances do
   # The `{service, key}` that were used: each with a breaker and limits of its own, made from the service's options when it
   # is first asked for. They come and go, so they stand in a table and not in persistent terms.
   #
-  # A table never has more than `:max_instances` rows. To make room, a hand goes round it: a row that nobody has used since
-  # the hand last came by goes, if its breaker is closed and has no failure to remember, and none of its calls is in
-  # flight (the clock algorithm of page replacement). An open breaker stays. Where the hand finds none, the newcomer is
-  # not remembered: its call is made, and what it would have taught is lost.
+  # A table never has more than `:max_instances` rows. To make room, a hand goes round it: a row goes if there is nothing in
+  # it to remember, its breaker closed and without a failure, its limits unused, so that nothing is lost. Where the hand
+  # finds none, the newcomer is not remembered: its call is made, and what it would have taught is lost.
+  #
+  # Where only failures teach anything, an instance has no row before its first failure (`Instances.Fresh`): a million keys
+  # whose calls succeed cost nothing.
   @moduledoc false
 
   alias ExternalService.CircuitBreaker.Installed
+  alias ExternalService.Instances.{Fresh, Tables}
   alias ExternalService.{Concurrency, Native, RateLimiter, Retry, Service}
-  alias ExternalService.Instances.Tables
+
+  # A key, what it was made of, its breaker and limits, and when it was last seen in use.
+  @typep row ::
+           {{key :: term()}, origin :: reference(), Installed.t(), RateLimiter.t() | nil, Concurrency.t() | nil,
+            Native.budget() | nil, seen :: integer()}
 
   # How many rows the hand looks at for one newcomer.
   @looks 32
 
-  # The keys of a table's own rows; names are pairs, so they are none of those.
+  # The table's own rows; those of instances have a tuple as their key.
   @count :count
   @hand :hand
+  @own_rows [{@count, 0}, {@hand, :"$end_of_table"}]
 
-  @doc "Returns the instance of a service for a key, made if need be."
+  @doc "Returns the instance of a service for a key."
   @spec get(Service.t(), term()) :: Service.t()
-  def get(%Service{instances: nil} = service, key), do: service |> Tables.of() |> get_in_table(key)
-  def get(service, key), do: get_in_table(service, key)
+  def get(%Service{instances: nil} = service, key), do: service |> Tables.of(@own_rows) |> find(key)
+  def get(service, key), do: find(service, key)
 
-  defp get_in_table(%Service{instances: table, origin: origin} = service, key) do
-    case look_up(table, key) do
-      [{_key, ^origin, breaker, rate_limit, concurrency, budget, _seen}] ->
-        instance(service, key, breaker, rate_limit, concurrency, budget)
-
-      rows ->
-        create(service, key, rows)
+  defp find(%Service{origin: origin} = service, key) do
+    case look_up(service, key) do
+      [{_key, ^origin, _, _, _, _, _} = row] -> instance(service, row)
+      [] -> if fresh?(service), do: fresh(service, key), else: make(service, key)
+      [row] -> make_again(service, key, row)
     end
   end
 
   # The table may be gone, with the application or with a service that was stopped.
-  defp look_up(table, key) do
+  defp look_up(%Service{instances: table}, key) do
     :ets.lookup(table, {key})
   rescue
-    ArgumentError -> :no_table
+    ArgumentError -> []
   end
 
-  defp instance(%Service{name: name} = service, key, breaker, rate_limit, concurrency, budget) do
+  @spec instance(Service.t(), row()) :: Service.t()
+  defp instance(%Service{name: name} = service, {{key}, _origin, breaker, rate_limit, concurrency, budget, _seen}) do
     %{
       service
       | name: {name, key},
@@ -54,123 +61,110 @@ defmodule ExternalService.Instances do
     }
   end
 
-  # Whose row was made of other options makes place for the new one: a state that a hand has set goes over.
-  defp create(service, key, rows) do
-    {{key}, _origin, breaker, rate_limit, concurrency, budget, _seen} = row = row(service, key)
-    name = {service.name, key}
+  # Nothing to keep before a failure: no limits of its own, and a breaker that hears of failures only.
+  defp fresh?(%Service{rate_limit: nil, concurrency: nil, budget: nil, watch: :failures, breaker: breaker} = service),
+    do: breaker != nil and service.breaker_options[:fault_injection] == nil
 
-    case rows do
-      :no_table ->
-        instance(service, key, breaker, rate_limit, concurrency, budget)
+  defp fresh?(_service), do: false
 
-      [{_key, _other, old, _, _, _, _}] ->
-        Installed.replace(name, old, breaker, fn -> :ets.insert(service.instances, row) && :ok end)
-        instance(service, key, breaker, rate_limit, concurrency, budget)
-
-      [] ->
-        remember(service, key, row)
-    end
-  rescue
-    # The table went away meanwhile.
-    ArgumentError -> get_without_table(service, key)
-  end
-
-  defp get_without_table(service, key) do
-    {_key, _origin, breaker, rate_limit, concurrency, budget, _seen} = row(service, key)
-    instance(service, key, breaker, rate_limit, concurrency, budget)
+  defp fresh(service, key) do
+    make = fn -> with %{breaker: {Fresh, _}} <- find(service, key), do: make(service, key) end
+    instance(service, {{key}, nil, {Fresh, make}, nil, nil, nil, 0})
   end
 
   # Of two that come at once, one is first, and its row is both's.
-  defp remember(%Service{instances: table} = service, key, row) do
+  defp make(%Service{instances: table} = service, key) do
+    row = row(service, key)
     if room?(service) and not :ets.insert_new(table, row), do: :ets.update_counter(table, @count, -1)
-
-    case :ets.lookup(table, {key}) do
-      [{_key, _origin, breaker, rate_limit, concurrency, budget, _seen}] ->
-        instance(service, key, breaker, rate_limit, concurrency, budget)
-
-      [] ->
-        {_key, _origin, breaker, rate_limit, concurrency, budget, _seen} = row
-        instance(service, key, breaker, rate_limit, concurrency, budget)
-    end
+    instance(service, List.first(:ets.lookup(table, {key}), row))
+  rescue
+    ArgumentError -> instance(service, row(service, key))
   end
 
+  # Whose row was made of other options makes place for the new one: a state that a hand has set goes over.
+  defp make_again(%Service{instances: table, name: name} = service, key, {_key, _origin, old, _, _, _, _}) do
+    row = row(service, key)
+    Installed.replace({name, key}, old, elem(row, 2), fn -> :ets.insert(table, row) && :ok end)
+    instance(service, row)
+  rescue
+    ArgumentError -> instance(service, row(service, key))
+  end
+
+  @spec row(Service.t(), term()) :: row()
   defp row(%Service{options: options, clock: clock} = service, key) do
     name = {service.name, key}
 
-    {{key}, service.origin, Installed.another(service.breaker, name, service.breaker_options),
+    {{key}, service.origin, service.maker.(name),
      RateLimiter.reconfigure(nil, name, options[:rate_limit], service.sleep, options[:clock]),
-     Concurrency.new(name, options[:concurrency], options[:clock]), Retry.budget(nil, nil, service.retry, clock),
-     seen(service)}
+     Concurrency.new(name, options[:concurrency], options[:clock]), Retry.budget(%Service{}, service.retry, clock),
+     now(service)}
   end
 
-  defp seen(%Service{options: options, clock: clock}),
-    do: if(options[:idle_timeout] != :infinity, do: div(Native.clock_now(clock), 1_000_000), else: 0)
+  defp now(%Service{options: options, clock: clock}),
+    do: if(options[:idle_timeout] == :infinity, do: 0, else: div(Native.clock_now(clock), 1_000_000))
 
-  # Takes one of the places there are.
+  # Takes one of the places there are, or that of one that goes.
   defp room?(%Service{instances: table, options: options} = service) do
-    max = options[:max_instances]
     if options[:idle_timeout] != :infinity, do: sweep(service, 2)
 
-    if :ets.update_counter(table, @count, {2, 1}, {@count, 0}) <= max do
+    if :ets.update_counter(table, @count, 1) <= options[:max_instances] do
       true
     else
       :ets.update_counter(table, @count, -1)
-      evict(service, @looks)
+      evict?(service, @looks)
     end
   end
 
-  # The place of the one that goes is the newcomer's, so the count stays.
-  defp evict(_service, 0), do: false
+  defp evict?(_service, 0), do: false
 
-  defp evict(%Service{instances: table} = service, looks) do
-    case turn(table) do
-      [{_key, _, breaker, _, concurrency, _, _}] = [row] ->
-        if idle?(service, row, breaker, concurrency) and gone?(table, row), do: true, else: evict(service, looks - 1)
-
-      _none ->
-        evict(service, looks - 1)
+  defp evict?(service, looks) do
+    case turn(service) do
+      [row] -> (idle?(service, row) and gone?(service, row)) or evict?(service, looks - 1)
+      [] -> evict?(service, looks - 1)
     end
   end
-
-  defp idle?(service, {{key}, _, _, _, _, _, _}, breaker, concurrency),
-    do: Installed.idle?(breaker, {service.name, key}) and (concurrency == nil or Concurrency.idle?(concurrency))
-
-  # Of two who would have it go, one does.
-  defp gone?(table, row), do: :ets.select_delete(table, [{row_head(row), [], [true]}]) == 1
-
-  defp row_head({key, origin, _breaker, _rate_limit, _concurrency, _budget, _seen}),
-    do: {key, origin, :_, :_, :_, :_, :_}
-
-  # The row that the hand comes to next.
-  defp turn(table) do
-    key = following(table, :ets.lookup(table, @hand))
-    :ets.insert(table, {@hand, key})
-    if is_tuple(key), do: :ets.lookup(table, key), else: []
-  end
-
-  defp following(table, [{@hand, key}]) when key != :"$end_of_table" do
-    :ets.next(table, key)
-  rescue
-    ArgumentError -> :ets.first(table)
-  end
-
-  defp following(table, _start), do: :ets.first(table)
 
   # Looks at some rows for those that have been idle for long enough.
   defp sweep(_service, 0), do: :ok
 
   defp sweep(%Service{instances: table, options: options} = service, looks) do
-    with [{key, _, breaker, _, concurrency, _, seen} = row] <- turn(table) do
-      now = seen(service)
+    with [{key, _, _, _, _, _, seen} = row] <- turn(service) do
+      now = now(service)
 
       cond do
-        not idle?(service, row, breaker, concurrency) -> :ets.update_element(table, key, {7, now})
-        now - seen >= options[:idle_timeout] and gone?(table, row) -> :ets.update_counter(table, @count, -1)
+        not idle?(service, row) -> :ets.update_element(table, key, {7, now})
+        now - seen >= options[:idle_timeout] and gone?(service, row) -> :ets.update_counter(table, @count, -1)
         true -> :ok
       end
     end
 
     sweep(service, looks - 1)
+  end
+
+  defp idle?(%Service{name: name}, {{key}, _, breaker, rate_limit, concurrency, _, _}) do
+    Installed.idle?(breaker, {name, key}) and (rate_limit == nil or RateLimiter.idle?(rate_limit)) and
+      (concurrency == nil or Concurrency.idle?(concurrency))
+  end
+
+  # Of two who would have it go, one does.
+  defp gone?(%Service{instances: table}, {key, origin, _, _, _, _, _}),
+    do: :ets.select_delete(table, [{{key, origin, :_, :_, :_, :_, :_}, [], [true]}]) == 1
+
+  # The row at the hand, which moves on first: the row may go.
+  defp turn(%Service{instances: table}) do
+    key = at_hand(table, :ets.lookup_element(table, @hand, 2))
+    :ets.insert(table, {@hand, following(table, key)})
+    if is_tuple(key), do: :ets.lookup(table, key), else: []
+  end
+
+  defp at_hand(table, :"$end_of_table"), do: :ets.first(table)
+  defp at_hand(_table, key), do: key
+
+  # Where somebody else has removed the row at the hand, it starts at the beginning.
+  defp following(table, key) do
+    :ets.next(table, key)
+  rescue
+    ArgumentError -> :"$end_of_table"
   end
 
   @doc "Returns how many instances of a service are remembered."

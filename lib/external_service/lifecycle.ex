@@ -146,6 +146,7 @@ defmodule ExternalService.Lifecycle do
       part: if(options[:endpoints], do: &Endpoints.part/2, else: &Instances.get/2),
       instances: kept.instances,
       origin: origin(kept, breaker, options),
+      maker: Installed.maker(breaker),
       melt: breaker[:melt],
       budget: Retry.budget(kept, retry, VirtualClock.handle(clock)),
       timeout: options[:timeout],

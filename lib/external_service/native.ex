@@ -114,6 +114,9 @@ defmodule ExternalService.Native do
   @spec breaker_look(breaker()) :: view()
   def breaker_look(_breaker), do: not_loaded()
 
+  @spec breaker_idle(breaker()) :: boolean()
+  def breaker_idle(_breaker), do: not_loaded()
+
   @spec breaker_change(breaker(), :first | :next) :: change() | nil
   def breaker_change(_breaker, _turn), do: not_loaded()
 

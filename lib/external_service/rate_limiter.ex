@@ -81,7 +81,10 @@ defmodule ExternalService.RateLimiter do
   @doc "Takes other options while it is in use, and keeps what was taken from the limit."
   @callback change(service(), config(), keyword()) :: {:ok, config()}
 
-  @optional_callbacks reserve: 4, give_back: 4, change: 3
+  @doc "Returns whether nothing of the limit is used. Without it: whether a call could go."
+  @callback idle?(service(), config(), keyword()) :: boolean()
+
+  @optional_callbacks reserve: 4, give_back: 4, change: 3, idle?: 3
 
   @doc """
   Takes one from the service's limit as a call would, waiting for it as a call would.
@@ -197,6 +200,15 @@ defmodule ExternalService.RateLimiter do
   @spec give_back(t(), pos_integer(), place()) :: :ok
   def give_back(%__MODULE__{service: service, backend: backend, config: config}, cost, place),
     do: backend.give_back(service, config, cost, place)
+
+  # Is nothing of the limit used, so that a new one would do in its place?
+  @doc false
+  @spec idle?(t()) :: boolean()
+  def idle?(%__MODULE__{service: service, backend: backend, config: config, made: {_module, options}}) do
+    if function_exported?(backend, :idle?, 3),
+      do: backend.idle?(service, config, options),
+      else: backend.peek(service, config) == :ok
+  end
 
   defp pause(%__MODULE__{service: service, sleep: sleep}, ms, first?) do
     Telemetry.rate_limit_sleep(service, ms)

@@ -232,8 +232,26 @@ static void slower_listeners_still_see_an_unbroken_chain_to_the_present(void **s
     }
 }
 
+static void it_is_idle_while_a_new_one_would_do_in_its_place(void **state) {
+    (void)state;
+    es_breaker *breaker = breaker_of(only_tolerating(1));
+    assert_true(es_breaker_is_idle(breaker, 0));
+    melt(breaker, 0);
+    assert_false(es_breaker_is_idle(breaker, 0));
+    assert_true(es_breaker_is_idle(breaker, only_tolerating(1).within_ns));
+    es_breaker_force_open(breaker, ES_FOREVER_NS, 0);
+    assert_false(es_breaker_is_idle(breaker, 0));
+    es_breaker_close(breaker, 0);
+    assert_false(es_breaker_is_idle(breaker, 0)); /* nobody was told of the changes yet */
+    taken(breaker);
+    taken(breaker);
+    assert_true(es_breaker_is_idle(breaker, 0));
+    drop(breaker);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_idle_while_a_new_one_would_do_in_its_place),
         cmocka_unit_test(every_change_starts_a_generation),
         cmocka_unit_test(a_late_failure_of_an_older_generation_changes_nothing),
         cmocka_unit_test(a_late_success_of_an_older_generation_changes_nothing),

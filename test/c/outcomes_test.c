@@ -233,6 +233,28 @@ static void a_field_out_of_range_is_no_configuration(void **state) {
         assert_int_equal(es_outcomes_bytes(&wrong[i]), 0);
 }
 
+static void it_is_empty_while_there_is_nothing_a_rule_could_ask_about(void **state) {
+    (void)state;
+    const es_outcomes_config window = {
+        .limits = {.tolerate = 3, .min_calls = 1}, .within_ns = 100, .slow_ns = ES_FOREVER_NS};
+    const es_outcomes_config row = {.limits = {.tolerate = ES_TOLERATE_OFF, .min_calls = 1, .consecutive = 3},
+                                    .within_ns = 100,
+                                    .slow_ns = ES_FOREVER_NS};
+    es_outcomes *seen = malloc(es_outcomes_bytes(&window)), *in_a_row = malloc(es_outcomes_bytes(&row));
+    es_outcomes_init(seen, &window);
+    es_outcomes_init(in_a_row, &row);
+    assert_true(es_outcomes_is_empty(seen, 0));
+    assert_null(es_outcomes_record(seen, true, 0, 0));
+    assert_null(es_outcomes_record(in_a_row, true, 0, 0));
+    assert_false(es_outcomes_is_empty(seen, 99));
+    assert_true(es_outcomes_is_empty(seen, 100));
+    assert_false(es_outcomes_is_empty(in_a_row, 1000000));
+    assert_null(es_outcomes_record(in_a_row, false, 0, 0));
+    assert_true(es_outcomes_is_empty(in_a_row, 0));
+    free(seen);
+    free(in_a_row);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_was_seen_at_first),
@@ -246,6 +268,7 @@ int main(void) {
         cmocka_unit_test(a_slow_success_can_open),
         cmocka_unit_test(a_success_ends_the_row),
         cmocka_unit_test(successes_count_where_calls_are_counted_or_a_row_is_to_end),
+        cmocka_unit_test(it_is_empty_while_there_is_nothing_a_rule_could_ask_about),
         cmocka_unit_test(clearing_forgets_everything),
         cmocka_unit_test(each_failure_tolerated_costs_eight_bytes_and_each_call_counted_one),
         cmocka_unit_test(a_field_out_of_range_is_no_configuration),

@@ -410,7 +410,7 @@ defmodule ExternalService.NativeTest do
   describe "the rules and curves of the core" do
     test "are the options that choose them" do
       options = Keyword.keys(ExternalService.Options.schema(:circuit_breaker))
-      for rule <- Native.trip_names(), do: assert(rule in options, "no option in options.ex turns #{rule} on")
+      for rule <- Native.trip_names(), do: assert(rule in options, "no option in declarations.ex turns #{rule} on")
 
       # A list is a curve without a name of its own among the options.
       {:or, [{:in, backoffs} | _others]} = ExternalService.Options.schema(:retry)[:backoff][:type]

@@ -13,13 +13,26 @@ defmodule ExternalService.CircuitBreaker.Installed do
 
   @doc "Makes the breaker that resolved options describe."
   @spec install(term(), keyword()) :: t()
-  def install(service, settings) do
-    {backend, own} = Settings.backend(settings)
+  def install(service, settings), do: maker(settings).(service)
 
-    if Settings.any?(settings) do
-      {:ok, config} = backend.install(service, telling(settings) ++ own)
-      if function_exported?(backend, :admit, 2), do: {backend, config}, else: {Basic, {backend, config}}
+  @doc "Returns a function that makes such breakers, one for each service it is given."
+  @spec maker(keyword()) :: (term() -> t())
+  def maker(settings) do
+    {backend, own} = Settings.backend(settings)
+    options = telling(settings) ++ own
+
+    cond do
+      not Settings.any?(settings) -> fn _service -> nil end
+      function_exported?(backend, :maker, 1) -> made_by(backend, backend.maker(options))
+      true -> &installed(backend, &1, options)
     end
+  end
+
+  defp made_by(backend, make), do: fn service -> {backend, make.(service)} end
+
+  defp installed(backend, service, options) do
+    {:ok, config} = backend.install(service, options)
+    if function_exported?(backend, :admit, 2), do: {backend, config}, else: {Basic, {backend, config}}
   end
 
   defp telling(settings) do
@@ -30,17 +43,7 @@ defmodule ExternalService.CircuitBreaker.Installed do
     end)
   end
 
-  @doc "Makes another breaker like `kept`, or, where its backend can not, the one that the options describe."
-  @spec another(t(), term(), keyword()) :: t()
-  def another({backend, config}, service, settings) do
-    if function_exported?(backend, :twin, 2),
-      do: {backend, backend.twin(service, config)},
-      else: install(service, settings)
-  end
-
-  def another(nil, _service, _settings), do: nil
-
-  @doc "Returns whether a breaker has not been asked since this was asked, and has nothing to remember."
+  @doc "Returns whether a breaker has nothing to remember."
   @spec idle?(t(), term()) :: boolean()
   def idle?(nil, _service), do: true
 

@@ -12,9 +12,13 @@ defmodule ExternalService.CircuitBreaker.Local do
   alias ExternalService.{Native, Options, Telemetry, Unit, VirtualClock}
 
   @impl true
-  def install(_service, options) do
+  def install(service, options), do: {:ok, maker(options).(service)}
+
+  @impl true
+  def maker(options) do
     options = Keyword.merge(Options.defaults(:circuit_breaker), options)
-    {:ok, Native.breaker_new(config(options), VirtualClock.handle(options[:clock]))}
+    {config, clock} = {config(options), VirtualClock.handle(options[:clock])}
+    fn _service -> Native.breaker_new(config, clock) end
   end
 
   # The options in the core's units, under its names.
@@ -153,6 +157,9 @@ defmodule ExternalService.CircuitBreaker.Local do
 
   defp settle(_service, _breaker, :ok), do: :ok
   defp settle(service, breaker, :changed), do: announce(service, breaker, :first)
+
+  @impl true
+  def idle?(_service, breaker), do: Native.breaker_idle(breaker)
 
   # Tells listeners of the changes nobody has told them of. The core lets one process at a time do so, and hands that
   # one whatever changes meanwhile.

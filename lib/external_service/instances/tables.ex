@@ -10,10 +10,10 @@ defmodule ExternalService.Instances.Tables do
   @spec start_link(term()) :: GenServer.on_start()
   def start_link(_arguments), do: GenServer.start_link(__MODULE__, nil, name: __MODULE__)
 
-  @doc "Returns the service with its table, made if it has none yet."
-  @spec of(Service.t()) :: Service.t()
-  def of(%Service{name: name} = service) do
-    case GenServer.call(__MODULE__, {:table, name}) do
+  @doc "Returns the service with its table, made with these rows if it has none yet."
+  @spec of(Service.t(), [tuple()]) :: Service.t()
+  def of(%Service{name: name} = service, rows) do
+    case GenServer.call(__MODULE__, {:table, name, rows}) do
       %Service{} = with_table -> with_table
       nil -> service
     end
@@ -26,18 +26,19 @@ defmodule ExternalService.Instances.Tables do
 
   # One after the other, so that there is one table; the service may have been stopped meanwhile.
   @impl true
-  def handle_call({:table, name}, _from, nil), do: {:reply, Service.alone(name, fn -> with_table(name) end), nil}
+  def handle_call({:table, name, rows}, _from, nil),
+    do: {:reply, Service.alone(name, fn -> with_table(name, rows) end), nil}
 
-  defp with_table(name) do
+  defp with_table(name, rows) do
     case Service.started(name) do
-      %Service{instances: nil} = service -> add(service)
+      %Service{instances: nil} = service -> add(service, rows)
       service -> service
     end
   end
 
-  defp add(service) do
+  defp add(service, rows) do
     table = :ets.new(__MODULE__, [:set, :public, write_concurrency: true])
-    :ets.insert(table, {:count, 0})
+    :ets.insert(table, rows)
     service = %{service | instances: table}
     Service.put(service)
     service

@@ -44,6 +44,12 @@ defmodule ExternalService.RateLimiter.Local do
   end
 
   @impl true
+  def idle?(_service, limiter, options) do
+    {burst, _per} = rate(options)
+    burst == 0 or Native.limiter_peek(limiter, burst) == :ok
+  end
+
+  @impl true
   def reset(_service, limiter), do: Native.limiter_reset(limiter)
 
   @impl true

@@ -1,0 +1,49 @@
+defmodule ExternalService.Instances.Fresh do
+  # The breaker of an instance that has seen no failure yet: closed, and nothing behind it. The first failure, or a hand,
+  # makes the instance, and its breaker hears of it. The config is a function that does so.
+  @moduledoc false
+
+  @behaviour ExternalService.CircuitBreaker
+
+  @impl true
+  def install(_service, _options), do: raise(ArgumentError, "it is made where an instance is looked for")
+
+  @impl true
+  def ask(_service, _make), do: :ok
+
+  @impl true
+  def admit(_service, _make), do: {:ok, 0}
+
+  @impl true
+  def report(service, make, _permit, :failure, _duration), do: melt(service, make)
+  def report(_service, _make, _permit, _outcome, _duration), do: :ok
+
+  @impl true
+  def melt(service, make), do: made(make, :melt, service, [])
+
+  @impl true
+  def reset(_service, _make), do: :ok
+
+  @impl true
+  def close(_service, _make), do: :ok
+
+  @impl true
+  def remove(_service, _make), do: :ok
+
+  @impl true
+  def open(service, make, options), do: made(make, :open, service, [options])
+
+  @impl true
+  def bypass(service, make), do: made(make, :bypass, service, [])
+
+  @impl true
+  def look(_service, _make), do: %{state: :closed, retry_after: 0}
+
+  defp made(make, function, service, arguments) do
+    {backend, config} = make.().breaker
+
+    if Code.ensure_loaded?(backend) and function_exported?(backend, function, length(arguments) + 2),
+      do: apply(backend, function, [service, config | arguments]),
+      else: {:error, :not_found}
+  end
+end
