@@ -37,6 +37,9 @@ defmodule Bench.Loops do
 
   loop(deposit(budget), do: Native.budget_deposit(budget))
   loop(withdraw(budget), do: Native.budget_withdraw(budget))
+  loop(pick({table, key}), do: Native.balancer_pick(table, key, []))
+  loop(routed_call(service), do: ExternalService.call(service, fn endpoint -> endpoint end))
+
   loop(bounded_call(service), do: ExternalService.call(service, [deadline: 60_000], fn -> :fine end))
 
   loop inherited_deadline(service) do
@@ -96,7 +99,7 @@ defmodule Bench.Run do
     start_services()
     {:ok, breaker} = CircuitBreaker.Local.install(:bench, tolerate: 10, within: @hour, reset: @hour)
     pairs = pairs(breaker)
-    rows = measure(baselines(server) ++ calls() ++ failures() ++ parts(breaker) ++ pairs)
+    rows = measure(baselines(server) ++ calls() ++ failures() ++ parts(breaker) ++ picks() ++ pairs)
     Enum.each(pairs, &report_pair(&1, rows))
 
     many = start_many_services()
@@ -126,6 +129,10 @@ defmodule Bench.Run do
     start(:narrow, circuit_breaker: [tolerate: 10, within: @hour, reset: @hour])
     start(:timed, timeout: 60_000, telemetry: :changes)
     start(:covered, fallback: {:value, :instead}, telemetry: :changes)
+    start(:replicas, endpoints: Enum.to_list(1..10), telemetry: :changes)
+    start(:busy, endpoints: Enum.to_list(1..10), balancer: :least_busy, telemetry: :changes)
+    start(:tenants, telemetry: :changes)
+    CircuitBreaker.melt({:tenants, :melted})
     start(:open, circuit_breaker: [tolerate: 0, within: @hour, reset: @hour], telemetry: :changes)
     CircuitBreaker.melt(:open)
   end
@@ -157,7 +164,12 @@ defmodule Bench.Run do
       row("call/2 with a fallback that is not needed", &Loops.call/2, :covered, nil),
       row("call/2 under a deadline set around it", &Loops.inherited_deadline/2, :changes, nil),
       row("call/2 with a timeout: a process for the attempt", &Loops.call/2, :timed, 4.0),
-      row("call/3 with a deadline: likewise", &Loops.bounded_call/2, :changes, nil)
+      row("call/3 with a deadline: likewise", &Loops.bounded_call/2, :changes, nil),
+      row("call/2 of a service with 10 endpoints", &Loops.routed_call/2, :replicas, nil),
+      row("the same, least_busy", &Loops.routed_call/2, :busy, nil),
+      row("call/2 of an instance", &Loops.call/2, {:tenants, :melted}, nil),
+      row("call/2 of an instance without a failure", &Loops.call/2, {:tenants, :fine}, nil),
+      row("available?/1 of an instance", &Loops.available/2, {:tenants, :melted}, nil)
     ]
   end
 
@@ -187,6 +199,15 @@ defmodule Bench.Run do
       row("retry budget: a retry takes out", &Loops.withdraw/2, budget, nil),
       %{row("an attempt that simulate/3 makes", &Loops.simulate/2, @simulated, 1.2) | operations: 1_000}
     ]
+  end
+
+  defp picks do
+    for {rule, key} <- [round_robin: 0, random: 0, least_busy: 0, hash: 7],
+        {count, budget} <- [{10, 0.15}, {1_000, 0.2}] do
+      members = for n <- 1..count, do: {Native.endpoint_new(), (n * 0x9E3779B97F4A7C15) |> rem(0x10000000000000000), 1}
+      table = Native.balancer_new(rule, members, 500_000, nil)
+      row("pick one of #{count}, #{rule}", &Loops.pick/2, {table, key}, budget)
+    end
   end
 
   defp pairs(breaker) do
