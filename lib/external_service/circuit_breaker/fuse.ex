@@ -51,9 +51,12 @@ defmodule ExternalService.CircuitBreaker.Fuse do
   def tolerate({{:fault_injection, _rate, tolerate, _within}, _breaker}), do: tolerate
 
   @impl true
-  def install(service, options) do
-    {:ok, breaker} = Local.install(service, options)
-    {:ok, {strategy(options), breaker}}
+  def install(service, options), do: {:ok, maker(options).(service)}
+
+  @impl true
+  def maker(options) do
+    {strategy, make} = {strategy(options), Local.maker(options)}
+    fn service -> {strategy, make.(service)} end
   end
 
   @impl true
@@ -89,6 +92,9 @@ defmodule ExternalService.CircuitBreaker.Fuse do
 
   @impl true
   def bypass(service, {_strategy, breaker}), do: Local.bypass(service, breaker)
+
+  @impl true
+  def idle?(service, {_strategy, breaker}), do: Local.idle?(service, breaker)
 
   @impl true
   def inherit(service, {_strategy, breaker}, {_old_strategy, old}), do: Local.inherit(service, breaker, old)
