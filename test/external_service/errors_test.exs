@@ -9,6 +9,7 @@ defmodule ExternalService.ErrorsTest do
     {CircuitBreakerOpen, "the circuit breaker for the external service is open", 503, true},
     {ExternalService.AttemptTimeout, "the attempt to call the external service took too long", 504, true},
     {ExternalService.DeadlineExceeded, "the deadline of the call to the external service has passed", 504, false},
+    {ExternalService.NoEndpoint, "no endpoint of the external service can be called", 503, true},
     {ServiceNotStarted, "the external service has not been started", 500, false}
   ]
 

@@ -64,12 +64,22 @@ defmodule ExternalService.NativeTest do
   defp valid(:trip_narrowest), do: [@schedule, 2, :per_attempt]
   defp valid(:trip_names), do: []
 
-  defp valid(:bulkhead_new), do: [{2, 10, 1000 * @ms}, nil]
+  defp valid(:bulkhead_new), do: [{2, 10, 1000 * @ms}, nil, Native.endpoint_new()]
   defp valid(:bulkhead_acquire), do: [bulkhead(), Native.holder_new(), :now]
   defp valid(:bulkhead_release), do: [bulkhead(), Native.holder_new()]
   defp valid(:bulkhead_leave), do: [Native.holder_new()]
   defp valid(:bulkhead_set), do: [bulkhead(), 3, :infinity]
   defp valid(:holder_new), do: []
+  defp valid(:endpoint_new), do: []
+  defp valid(:endpoint_took), do: [Native.endpoint_new(), 5 * @ms]
+  defp valid(:endpoint_let_in), do: [Native.endpoint_new()]
+  defp valid(:endpoint_drain), do: [Native.endpoint_new(), true]
+  defp valid(:endpoint_look), do: [Native.endpoint_new(), nil]
+  defp valid(:balancer_new), do: [:hash, members(3), 500_000, nil]
+  defp valid(:balancer_pick), do: [balancer(), 7, [0, 1]]
+  defp valid(:balancer_eject), do: [balancer(), 2, 1000 * @ms]
+  defp valid(:balancer_soonest), do: [balancer()]
+  defp valid(:balancer_rules), do: []
   defp valid(:limiter_new), do: [{3, 1000 * @ms}, nil]
   defp valid(:limiter_reserve), do: [limiter(), 1, 1000 * @ms]
   defp valid(:limiter_peek), do: [limiter(), 1]
@@ -95,7 +105,9 @@ defmodule ExternalService.NativeTest do
 
   defp breaker(clock \\ nil), do: Native.breaker_new(@breaker, clock)
 
-  defp bulkhead, do: Native.bulkhead_new({2, 10, 1000 * @ms}, nil)
+  defp bulkhead, do: Native.bulkhead_new({2, 10, 1000 * @ms}, nil, nil)
+  defp members(count), do: for(id <- 1..count, do: {Native.endpoint_new(), id, id})
+  defp balancer(clock \\ nil), do: Native.balancer_new(:round_robin, members(3), 500_000, clock)
   defp limiter, do: Native.limiter_new({3, 1000 * @ms}, nil)
   defp budget(clock \\ nil), do: Native.budget_new({200_000, 10}, clock)
 
@@ -170,7 +182,9 @@ defmodule ExternalService.NativeTest do
       bulkhead(),
       Native.holder_new(),
       limiter(),
-      budget()
+      budget(),
+      Native.endpoint_new(),
+      balancer()
     ]
   end
 
@@ -201,6 +215,10 @@ defmodule ExternalService.NativeTest do
     do: ended >= 0 and (is_integer(end_ns) or end_ns == :infinity)
 
   defp documented?({:reclaimed, count, slot}), do: count > 0 and documented?(slot)
+
+  defp documented?({in_flight, latency, _out, draining}) when is_boolean(draining),
+    do: in_flight >= 0 and (latency == nil or latency >= 0)
+
   defp documented?({limit, in_flight, queued, _lease_end}), do: limit > 0 and in_flight >= 0 and queued >= 0
   defp documented?({tag, ns}) when tag in [:changed, :open, :last, :refused], do: is_integer(ns) or ns == :infinity
   defp documented?({calls, ns}) when is_integer(calls), do: is_integer(ns) or ns == :infinity
@@ -254,7 +272,7 @@ defmodule ExternalService.NativeTest do
   end
 
   @taken_apart [breaker_new: 0, budget_new: 0, backoff_next: 0, backoff_after: 0, backoff_plan: 0, backoff_window: 0] ++
-                 [trip_within: 0, trip_narrowest: 0]
+                 [trip_within: 0, trip_narrowest: 0, bulkhead_new: 0]
 
   for {name, position} <- @taken_apart do
     test "#{name} refuses hostile fields of what it takes apart or answers as documented" do
@@ -322,6 +340,22 @@ defmodule ExternalService.NativeTest do
       backoff_after: [@schedule, 1, :infinity, 0, :infinity],
       backoff_plan: [endless, 1001],
       backoff_plan: [endless, Integer.pow(2, 32)],
+      balancer_new: [:fastest, members(3), 500_000, nil],
+      balancer_new: [:random, [], 500_000, nil],
+      balancer_new: [:random, [hd(members(1)) | :rest], 500_000, nil],
+      balancer_new: [:random, members(3), 1_000_001, nil],
+      balancer_new: [:random, members(3), Integer.pow(2, 32), nil],
+      balancer_new: [:random, List.duplicate(hd(members(1)), 2), 500_000, nil],
+      balancer_new: [:random, List.duplicate(hd(members(1)), 65_537), 500_000, nil],
+      balancer_pick: [balancer(), -1, []],
+      balancer_pick: [balancer(), Integer.pow(2, 64), []],
+      balancer_pick: [balancer(), 0, Enum.to_list(1..65)],
+      balancer_pick: [balancer(), 0, [-1]],
+      balancer_pick: [balancer(), 0, [1 | 2]],
+      balancer_eject: [balancer(), 3, 0],
+      balancer_eject: [balancer(), Integer.pow(2, 32), 0],
+      balancer_eject: [balancer(), 0, -1],
+      endpoint_drain: [Native.endpoint_new(), nil],
       trip_within: [@schedule, 1_000_001, :per_call],
       trip_within: [@schedule, Integer.pow(2, 32), :per_call],
       trip_within: [@schedule, 1, :per_year],
@@ -348,6 +382,11 @@ defmodule ExternalService.NativeTest do
             {@asked_max, -1}
           ] do
         {:backoff_window, [schedule(%{field => value})]}
+      end ++
+      for member <-
+            [{0, 1, 1}, {Native.endpoint_new(), -1, 1}, {Native.endpoint_new(), 1}, nil] ++
+              for(weight <- [0, 1_001, Integer.pow(2, 32) + 1], do: {Native.endpoint_new(), 9, weight}) do
+        {:balancer_new, [:random, members(2) ++ [member], 500_000, nil]}
       end ++
       for delays <- [{}, {-1}, {1, -1}, {Integer.pow(2, 63)}, {1, :infinity}, List.to_tuple(List.duplicate(1, 65))] do
         {:backoff_window, [schedule(%{@curve => :list, @delays => delays})]}
@@ -415,6 +454,9 @@ defmodule ExternalService.NativeTest do
       # A list is a curve without a name of its own among the options.
       {:or, [{:in, backoffs} | _others]} = ExternalService.Options.schema(:retry)[:backoff][:type]
       assert Enum.sort(Native.backoff_curves()) == Enum.sort([:list | backoffs])
+
+      for rule <- Native.balancer_rules() -- [:hash],
+          do: assert(ExternalService.Options.Type.valid?(:balancer, rule), "no option turns #{rule} on")
     end
   end
 
@@ -590,6 +632,20 @@ defmodule ExternalService.NativeTest do
       repeat(10_000, round)
       before = memory()
       repeat(100_000, round)
+      assert grows_less_than(5_000_000, before)
+    end
+
+    test "of dropped balancers, endpoints and what counts their calls is given back, over 20,000 rounds" do
+      round = fn _ ->
+        [{endpoint, _id, _weight} | _] = members = members(20)
+        Native.balancer_new(:hash, members, 0, Native.clock_new(1))
+        Native.bulkhead_new({2, 10, :infinity}, nil, endpoint)
+        outcome(:balancer_new, [:hash, members ++ [:no_member], 0, nil])
+      end
+
+      repeat(1_000, round)
+      before = memory()
+      repeat(20_000, round)
       assert grows_less_than(5_000_000, before)
     end
 

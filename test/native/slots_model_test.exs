@@ -148,7 +148,7 @@ defmodule ExternalService.Native.SlotsModelTest do
 
   defp follows?([{:init, model} | _] = commands) do
     Process.put(:clock, Native.clock_new(0))
-    Process.put(:slots, Native.bulkhead_new({model.limit, model.places, model.lease}, Process.get(:clock)))
+    Process.put(:slots, Native.bulkhead_new({model.limit, model.places, model.lease}, Process.get(:clock), nil))
     Enum.each(@clients, &start_client/1)
     {_history, _model, result} = Statem.run_commands(__MODULE__, commands)
     Enum.each(@clients, &Process.exit(process(&1), :kill))

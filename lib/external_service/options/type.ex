@@ -6,6 +6,8 @@ defmodule ExternalService.Options.Type do
   # What the core's tallies of calls can count.
   @window_ms div(0x7FFF_FFFF_FFFF_FFFF, 1_000_000)
   @window_calls 1_000_000
+  # What the core's balancer can hold.
+  @endpoints_max 65_536
 
   @type t ::
           {:integer, integer(), integer()}
@@ -35,7 +37,7 @@ defmodule ExternalService.Options.Type do
   def valid?({:struct, module}, value), do: is_struct(value, module)
   def valid?({:list, type}, value), do: proper_list?(value) and Enum.all?(value, &valid?(type, &1))
   def valid?({:list, type, max}, value), do: value != [] and valid?({:list, type}, value) and length(value) <= max
-  def valid?(:endpoints, value), do: is_function(value, 0) or (value != [] and proper_list?(value))
+  def valid?(:endpoints, value), do: is_function(value, 0) or valid?({:list, :any, @endpoints_max}, value)
   def valid?(:balancer, {:hash, fun}), do: is_function(fun, 0) or is_function(fun, 1)
   def valid?(:balancer, value), do: value in [:round_robin, :random, :least_busy]
   def valid?(:fallback, value) when is_function(value), do: is_function(value, 1) or is_function(value, 2)
@@ -69,7 +71,7 @@ defmodule ExternalService.Options.Type do
   def describe({:list, type}), do: "list of #{describe(type)}s"
   def describe({:list, type, max}), do: "list of 1 to #{max} #{describe(type)}s"
 
-  def describe(:endpoints), do: "list of at least one endpoint, or function of arity 0"
+  def describe(:endpoints), do: "list of 1 to #{@endpoints_max} endpoints or function of arity 0"
 
   def describe(:balancer),
     do: "one of [:round_robin, :random, :least_busy] or {:hash, function of arity 0 or 1}"
