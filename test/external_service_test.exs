@@ -85,7 +85,7 @@ defmodule ExternalServiceTest do
 
   describe "all_available?/1" do
     test "is true for none, and false as soon as one is not", %{service: s} do
-      other = {s, :other}
+      other = {:other, s}
       on_exit(fn -> ExternalService.stop(other) end)
       assert ExternalService.all_available?([])
       ExternalService.start(s)

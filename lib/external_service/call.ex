@@ -93,8 +93,8 @@ defmodule ExternalService.Call do
 
   defp routed(service, []), do: service
 
-  defp routed(%{breaker: {Endpoints, _endpoints}} = service, route),
-    do: %{service | route: Endpoints.route(route[:key], Keyword.fetch(route, :endpoint))}
+  defp routed(%{breaker: {Endpoints, endpoints}} = service, route),
+    do: %{service | route: Endpoints.route!(endpoints, route[:key], Keyword.fetch(route, :endpoint))}
 
   defp routed(service, route) do
     if Keyword.has_key?(route, :endpoint) and service.version != nil,

@@ -140,18 +140,20 @@ defmodule ExternalService.Concurrency do
   # The same with other options, for those who hold and wait now as for those who come. Another `:reclaim_after` is
   # another kind of slot: then who holds or waits stays with the old ones.
   @doc false
-  @spec reconfigure(t() | nil, service(), keyword() | nil, VirtualClock.t() | nil) :: t() | nil
-  def reconfigure(%__MODULE__{clock: clock} = old, service, options, clock) when options != nil do
+  @spec reconfigure(t() | nil, service(), keyword() | nil, VirtualClock.t() | nil, Native.endpoint() | nil) :: t() | nil
+  def reconfigure(old, service, options, clock, endpoint \\ nil)
+
+  def reconfigure(%__MODULE__{clock: clock} = old, service, options, clock, endpoint) when options != nil do
     if old.reclaim_after == options[:reclaim_after] do
       new = %{old | limit: options[:limit], wait: options[:wait], queue: options[:queue]}
       granted(new, Native.bulkhead_set(new.slots, new.limit, new.queue))
       new
     else
-      new(service, options, clock)
+      new(service, options, clock, endpoint)
     end
   end
 
-  def reconfigure(_old, service, options, clock), do: new(service, options, clock)
+  def reconfigure(_old, service, options, clock, endpoint), do: new(service, options, clock, endpoint)
 
   # The pipeline's way in and out. It waits no longer than the nanoseconds that are `left` of the call's deadline.
   @doc false

@@ -29,9 +29,10 @@ defmodule ExternalService.Endpoints do
 
   alias ExternalService.CircuitBreaker.Local
   alias ExternalService.Endpoints.{Endpoint, Seat}
+  alias ExternalService.Options.Type
   alias ExternalService.{Concurrency, Native, Options, Service, Unit, Validation, VirtualClock}
 
-  @enforce_keys [:service, :members, :index, :table, :balancer, :own, :clock]
+  @enforce_keys [:service, :list, :members, :index, :table, :balancer, :max_ejected, :own, :clock]
   defstruct @enforce_keys
 
   @typedoc "An endpoint as the user names it: any term."
@@ -39,10 +40,12 @@ defmodule ExternalService.Endpoints do
 
   @type t :: %__MODULE__{
           service: term(),
+          list: [{endpoint(), keyword()}],
           members: tuple(),
           index: %{endpoint() => non_neg_integer()},
           table: Native.balancer(),
           balancer: term(),
+          max_ejected: 0..1_000_000,
           own: Native.breaker(),
           clock: Native.clock() | nil
         }
@@ -51,7 +54,7 @@ defmodule ExternalService.Endpoints do
   @type route :: %{
           key: term(),
           pinned: {:ok, endpoint()} | :error,
-          tried: [non_neg_integer()],
+          tried: [endpoint()],
           endpoint: {:ok, endpoint()} | :none,
           home: map()
         }
@@ -59,12 +62,18 @@ defmodule ExternalService.Endpoints do
   # More than the core looks at.
   @tried_max 32
 
-  # How long a breaker that does not say is left alone, in milliseconds.
-  @unknown 1_000
-
   @doc false
   @spec route(term(), {:ok, endpoint()} | :error) :: route()
   def route(key, pinned), do: %{key: key, pinned: pinned, tried: [], endpoint: :none, home: %{}}
+
+  @doc false
+  @spec route!(t(), term(), {:ok, endpoint()} | :error) :: route()
+  def route!(%__MODULE__{index: index, service: service}, _key, {:ok, endpoint}) when not is_map_key(index, endpoint) do
+    raise ArgumentError,
+          "#{inspect(endpoint)} is no endpoint of #{inspect(service)}; there are #{inspect(Map.keys(index))}"
+  end
+
+  def route!(_endpoints, key, pinned), do: route(key, pinned)
 
   # Chooses an endpoint for the next attempt and is let through by its breaker: the service as it is there, and the
   # function with the endpoint as its argument.
@@ -72,19 +81,21 @@ defmodule ExternalService.Endpoints do
   @spec choose(t(), Service.t(), route(), fun()) ::
           {:ok, Service.t(), (() -> term()), permit :: term()} | {:open | :none, term()}
   def choose(%__MODULE__{} = endpoints, service, route, fun) do
-    with {:ok, member, place, seat, permit} <- pick(endpoints, route) do
-      {:ok, there(service, route, member, place, seat), bound(fun, member, service.concurrency), permit}
+    with {:ok, member, seat, permit} <- pick(endpoints, route) do
+      {:ok, there(service, route, member, seat), bound(fun, member, service.concurrency), permit}
     end
   end
 
   defp pick(endpoints, %{pinned: {:ok, endpoint}}), do: pinned(endpoints, endpoint)
 
-  defp pick(endpoints, %{tried: tried, key: key}),
-    do: pick(endpoints, hash(endpoints.balancer, key), Enum.take(tried, @tried_max), [])
+  defp pick(%__MODULE__{index: index} = endpoints, %{tried: tried, key: key}) do
+    places = for endpoint <- Enum.take(tried, @tried_max), is_map_key(index, endpoint), do: index[endpoint]
+    pick(endpoints, hash(endpoints.balancer, key), places, [])
+  end
 
-  defp there(service, route, member, place, seat) do
+  defp there(service, route, member, seat) do
     home = Map.take(service, [:breaker, :watch, :concurrency])
-    route = %{route | tried: [place | route.tried], endpoint: {:ok, member.endpoint}, home: home}
+    route = %{route | tried: [member.endpoint | route.tried], endpoint: {:ok, member.endpoint}, home: home}
     watch = if seat, do: member.watch, else: :failures
 
     %{service | breaker: seat, watch: watch, concurrency: service.concurrency || member.concurrency, route: route}
@@ -105,27 +116,24 @@ defmodule ExternalService.Endpoints do
   def home(%{route: %{home: home}} = service), do: Map.merge(service, home)
   def home(service), do: service
 
-  defp pinned(%__MODULE__{index: index, members: members, service: service} = endpoints, endpoint) do
-    place =
-      Map.get(index, endpoint) ||
-        raise ArgumentError,
-              "#{inspect(endpoint)} is no endpoint of #{inspect(service)}; there are #{inspect(Map.keys(index))}"
+  # One that has left since the call began takes no call any more, like one that drains.
+  defp pinned(%__MODULE__{index: index, members: members}, endpoint) do
+    place = Map.get(index, endpoint)
+    member = place && elem(members, place)
 
-    member = elem(members, place)
-    {_in_flight, _latency, _out, draining?} = Native.endpoint_look(member.handle, endpoints.clock)
-
-    case !draining? && Endpoint.admit(member) do
-      {:ok, permit} -> {:ok, member, place, Seat.new(member, permit), permit}
+    case member && !Endpoint.draining?(member) && Endpoint.admit(member) do
+      {:ok, permit} -> {:ok, member, Seat.new(member), permit}
       {:open, retry_after} -> {:open, retry_after}
-      false -> {:none, :infinity}
+      _no_calls -> {:none, :infinity}
     end
   end
 
-  defp pick(endpoints, _hash, _tried, refused) when length(refused) >= @tried_max, do: {:none, soonest(endpoints, true)}
+  defp pick(endpoints, _hash, _tried, refused) when length(refused) >= @tried_max,
+    do: {:none, soonest(endpoints, refused)}
 
   defp pick(endpoints, hash, tried, refused) do
     case next(endpoints.table, hash, tried, refused) do
-      nil -> {:none, soonest(endpoints, refused != [])}
+      nil -> {:none, soonest(endpoints, refused)}
       place -> try_at(endpoints, hash, tried, refused, place)
     end
   end
@@ -145,21 +153,27 @@ defmodule ExternalService.Endpoints do
 
     case Endpoint.admit(member) do
       {:ok, permit} ->
-        {:ok, member, place, Seat.new(member, permit), permit}
+        {:ok, member, Seat.new(member), permit}
 
       {:open, retry_after} ->
-        if Native.balancer_eject(table, place, Unit.ns(retry_after || @unknown)) or Endpoint.forced_open?(member),
+        if put_out?(table, place, member, retry_after),
           do: pick(endpoints, hash, tried, [place | refused]),
-          else: {:ok, member, place, nil, 0}
+          else: {:ok, member, nil, 0}
     end
   end
 
-  # Some of those that refused would have taken it a moment later.
-  defp soonest(%__MODULE__{table: table}, refused?) do
-    case Native.balancer_soonest(table) do
-      :infinity when refused? -> 0
-      ns -> Unit.ms(ns)
-    end
+  # One whose probe is under way is not out for long: nobody tells when the probe's process dies.
+  defp put_out?(table, place, member, retry_after) do
+    out? = Native.balancer_eject(table, place, Unit.ns(retry_after || Endpoint.unknown()))
+    state = Endpoint.look(member).state
+    if out? and state == :half_open, do: Native.endpoint_let_in(member.handle)
+    out? or state == :forced_open
+  end
+
+  # Not all of those that refused are out: one may be ramping up, another one more than may be out.
+  defp soonest(%__MODULE__{table: table, members: members}, refused) do
+    refused = for place <- refused, do: Endpoint.retry_after(elem(members, place))
+    Enum.min([Unit.ms(Native.balancer_soonest(table)) | refused])
   end
 
   defp hash({:hash, fun}, _key) when is_function(fun, 0), do: hash_of(fun.())
@@ -179,7 +193,7 @@ defmodule ExternalService.Endpoints do
   @spec drain(t(), endpoint()) :: :ok | {:error, :not_found}
   def drain(%__MODULE__{} = endpoints, endpoint) do
     case fetch(endpoints, endpoint) do
-      {:ok, member} -> Native.endpoint_drain(member.handle, true)
+      {:ok, member} -> Endpoint.drain(member, true)
       :error -> {:error, :not_found}
     end
   end
@@ -193,7 +207,13 @@ defmodule ExternalService.Endpoints do
   # Makes the endpoints that a service's options describe. Those that `kept`, the running service, has with the same
   # options stay as they are; a state that a hand has set in `old` goes over in any case.
   @doc false
-  @spec install(term(), keyword(), Service.t(), Service.t() | nil, (term(), keyword() | nil -> keyword())) ::
+  @spec install(
+          term(),
+          keyword(),
+          Service.t(),
+          Service.t() | nil,
+          (term(), keyword() | nil, Endpoint.t() | nil -> {keyword(), boolean()})
+        ) ::
           {module(), t()}
   def install(service, options, kept, old, settings) do
     made_of = %{
@@ -203,29 +223,55 @@ defmodule ExternalService.Endpoints do
       busy?: options[:balancer] == :least_busy
     }
 
+    list = list(options[:endpoints], kept, service)
+
     members =
-      for {endpoint, own} <- options[:endpoints] |> listed(service) |> Endpoint.parse!() do
+      for {endpoint, own} <- list do
         member = Endpoint.new(member(kept, endpoint), {service, endpoint}, own, made_of)
         Endpoint.succeed(member, member(old, endpoint))
       end
 
-    {__MODULE__, new(service, options, members, old)}
+    endpoints = new(service, options, {list, members}, old)
+    goes_on(endpoints, kept)
+    {__MODULE__, endpoints}
   end
 
-  defp listed(endpoints, _service) when is_list(endpoints), do: endpoints
+  # A list that is given anew is the end of all draining; it goes on where other options change.
+  defp goes_on(%__MODULE__{members: members, list: list}, kept) do
+    for member <- Tuple.to_list(members) do
+      before = member(kept, member.endpoint)
+      Endpoint.drain(member, same_list?(list, kept) and before != nil and Endpoint.draining?(before))
+    end
+  end
+
+  defp same_list?(list, %{breaker: {__MODULE__, %{list: kept}}, options: options}),
+    do: options[:endpoints] != nil and list == kept
+
+  defp same_list?(_list, _kept), do: false
+
+  # A function is called when it is given, and not when other options change.
+  defp list(given, %{breaker: {__MODULE__, %{list: list}}, options: options}, service) do
+    if options[:endpoints] == given, do: list, else: given |> listed(service) |> Endpoint.parse!()
+  end
+
+  defp list(given, _kept, service), do: given |> listed(service) |> Endpoint.parse!()
+
+  defp listed(list, _service) when is_list(list), do: list
 
   defp listed(fun, service) do
     list = fun.()
-    Validation.check_given!(:start, endpoints: if(is_list(list), do: list))
+
+    unless is_list(list) and Type.valid?(:endpoints, list) do
+      raise ArgumentError,
+            "the `:endpoints` function of #{inspect(service)} gave no list of 1 to 65536 endpoints, but: #{inspect(list)}"
+    end
+
     list
-  rescue
-    error in [ExternalService.ValidationError] ->
-      reraise ArgumentError,
-              [message: "the `:endpoints` function of #{inspect(service)} gave no list of endpoints: #{error.message}"],
-              __STACKTRACE__
   end
 
-  defp limit(nil, _own), do: nil
+  # Where the service has no limit, an endpoint may have one; where it has one for all together, none of its own.
+  defp limit(nil, nil), do: nil
+  defp limit(nil, own), do: Validation.validate!(:concurrency, own, [:endpoints, :concurrency])
   defp limit(options, own), do: if(options[:per] == :endpoint, do: Options.merge(options, own || []))
 
   defp member(%{breaker: {__MODULE__, endpoints}}, endpoint) do
@@ -234,23 +280,32 @@ defmodule ExternalService.Endpoints do
 
   defp member(_service, _endpoint), do: nil
 
-  defp new(service, options, members, old) do
+  defp new(service, options, {list, members}, old) do
     clock = VirtualClock.handle(options[:clock])
+    max = ejected_ppm(options[:max_ejected])
     entries = Enum.map(members, &{&1.handle, Endpoint.id(&1.endpoint), &1.weight})
 
     %__MODULE__{
       service: service,
+      list: list,
       members: List.to_tuple(members),
       index: members |> Enum.with_index() |> Map.new(fn {member, place} -> {member.endpoint, place} end),
-      table: Native.balancer_new(rule(options[:balancer]), entries, Unit.ppm(options[:max_ejected]), clock),
+      table: Native.balancer_new(rule(options[:balancer]), entries, max, clock),
       balancer: options[:balancer],
+      max_ejected: max,
       own: own(old, options[:clock]),
       clock: clock
     }
   end
 
+  # Rounded up: a third is one of three.
+  defp ejected_ppm(share), do: ceil(share * 1_000_000)
+
   # A breaker without a rule: for the hand that opens the whole service.
-  defp own(%{breaker: {__MODULE__, %{own: own}}}, _clock), do: own
+  # What a hand did to the service goes on, on the new clock if there is one.
+  defp own(%{breaker: {__MODULE__, %{own: own}}, options: options}, clock) do
+    if options[:clock] == clock, do: own, else: nil |> own(clock) |> tap(&Local.inherit(nil, &1, own))
+  end
 
   defp own(_old, clock) do
     {:ok, breaker} = Local.install(nil, [tolerate: :infinity, within: 1] ++ if(clock, do: [clock: clock], else: []))
@@ -272,10 +327,17 @@ defmodule ExternalService.Endpoints do
   def report(_service, _endpoints, _permit, _outcome, _duration), do: :ok
 
   @impl true
-  def ask(service, %__MODULE__{own: own, members: members}) do
-    with :ok <- Local.ask(service, own) do
-      if Enum.any?(Tuple.to_list(members), &Endpoint.available?/1), do: :ok, else: :blown
-    end
+  def ask(service, %__MODULE__{own: own} = endpoints) do
+    with :ok <- Local.ask(service, own), do: if(callable?(endpoints), do: :ok, else: :blown)
+  end
+
+  # One that is open takes calls all the same where no more may be out.
+  defp callable?(%__MODULE__{members: members, clock: clock, max_ejected: max}) do
+    staying = members |> Tuple.to_list() |> Enum.reject(&Endpoint.draining?/1)
+    {out, still_in} = Enum.split_with(staying, &Endpoint.out?(&1, clock))
+    room = div(length(staying) * max, 1_000_000) - length(out)
+
+    Enum.any?(still_in, &Endpoint.available?/1) or Enum.count(still_in, &(not Endpoint.forced_open?(&1))) > max(room, 0)
   end
 
   # Whose failure it was is not known.
@@ -311,8 +373,13 @@ defmodule ExternalService.Endpoints do
     view = %{view | counts: Enum.reduce(views, view.counts, &together(&1[:counts] || %{}, &2))}
 
     if view.state == :closed and ask(service, endpoints) == :blown,
-      do: %{view | state: :open, retry_after: views |> Enum.map(&(&1[:retry_after] || @unknown)) |> Enum.min()},
+      do: %{view | state: :open, retry_after: soonest(endpoints)},
       else: view
+  end
+
+  defp soonest(%__MODULE__{members: members}) do
+    waits = for member <- Tuple.to_list(members), not Endpoint.draining?(member), do: Endpoint.retry_after(member)
+    Enum.min([:infinity | waits])
   end
 
   defp together(counts, sum), do: Map.merge(sum, counts, fn _what, some, more -> some + more end)
@@ -332,10 +399,10 @@ defmodule ExternalService.Endpoints do
       %{
         service
         | name: member.name,
-          breaker: member.breaker,
+          breaker: member.breaker && Seat.new(member),
           breaker_options: member.settings,
           watch: member.watch,
-          concurrency: member.concurrency || service.concurrency,
+          concurrency: service.concurrency || member.concurrency,
           argument: {:ok, endpoint},
           part: nil
       }

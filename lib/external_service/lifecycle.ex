@@ -63,7 +63,9 @@ defmodule ExternalService.Lifecycle do
     Service.alone(name, fn ->
       service = running!(name)
       if service.options[:endpoints] == nil, do: raise(ArgumentError, "#{inspect(name)} was started without endpoints")
-      replace(name, Keyword.put(service.options, :endpoints, endpoints), service.module, service)
+      options = Keyword.put(service.options, :endpoints, endpoints)
+      # As if it had had none: they are given anew, even if they are the same.
+      replace(name, options, service.module, put_in(service.options[:endpoints], nil))
     end)
   end
 
@@ -163,15 +165,19 @@ defmodule ExternalService.Lifecycle do
 
   defp breaker(name, settings, kept, old, {options, retry}) do
     if options[:endpoints],
-      do: Endpoints.install(name, options, kept, old, &endpoint_settings(&1, &2, options, retry)),
+      do: Endpoints.install(name, options, kept, old, &endpoint_settings(&1, &2, &3, {options, retry})),
       else: plain_breaker(name, settings, kept)
   end
 
-  # The breaker options of one endpoint, `own` being those that it has on top of the service's.
-  defp endpoint_settings(name, own, options, retry) do
-    breaker = Options.merge(options[:circuit_breaker], own || [])
+  # The breaker options of one endpoint, `own` being those that it has on top of the service's, and whether its window is
+  # sized by itself.
+  defp endpoint_settings(name, own, kept, {options, retry}) do
+    merged = Options.merge(options[:circuit_breaker], own || [])
+    breaker = Validation.validate!(:circuit_breaker, merged, [:endpoints, :circuit_breaker])
     schedule = retry |> RetryOptions.sampled() |> RetryOptions.schedule()
-    Settings.resolve(name, Keyword.put(options, :circuit_breaker, breaker), schedule)
+    settings = Settings.resolve(name, Keyword.put(options, :circuit_breaker, breaker), schedule)
+    auto? = breaker[:within] == :auto
+    {if(kept && kept.auto? && auto?, do: keep_window(settings, kept.settings), else: settings), auto?}
   end
 
   # A limit for each endpoint is theirs.
@@ -194,12 +200,16 @@ defmodule ExternalService.Lifecycle do
 
   # What a breaker is made of does not change with how retries go or what melts: a window that was sized by itself stays.
   defp keep(settings, options, %Service{breaker_options: old, options: given}) when old != nil do
-    same? = Keyword.drop(settings, [:melt, :within]) == Keyword.drop(old, [:melt, :within])
     auto? = given[:circuit_breaker][:within] == :auto and options[:circuit_breaker][:within] == :auto
-    if same? and auto?, do: Keyword.put(settings, :within, old[:within]), else: settings
+    if auto?, do: keep_window(settings, old), else: settings
   end
 
   defp keep(settings, _options, _kept), do: settings
+
+  defp keep_window(settings, old) do
+    same? = Keyword.drop(settings, [:melt, :within]) == Keyword.drop(old, [:melt, :within])
+    if same?, do: Keyword.put(settings, :within, old[:within]), else: settings
+  end
 
   defp check_wait!(name, options) do
     if match?({:ok, :infinity}, fetch_in(options, [:concurrency, :wait])) do

@@ -26,6 +26,23 @@ defmodule ExternalService.OptionsTest do
           [{KeyError, {:value, 1}}, {:any, [{:any, {:value, 2}}]}]
         ]
       },
+      endpoints: {
+        [[1], 'chars', [nil], [true], [:exponential]],
+        [["a", {"b", weight: 2}], [{:host, 80}], quote(do: fn -> [:a] end)]
+      },
+      balancer: {
+        [],
+        [
+          :round_robin,
+          :random,
+          :least_busy,
+          quote(do: Function.identity({:hash, &to_string/1})),
+          quote(do: Function.identity({:hash, &self/0}))
+        ]
+      },
+      max_ejected: {[0, 0.0], [0.5, 1.0, 1]},
+      max_instances: {[], [1, 10_000_000]},
+      idle_timeout: {[:infinity], [1, @long]},
       sleep_function: {[], [quote(do: &Function.identity/1)]},
       clock: {[], [quote(do: VirtualClock.new())]},
       telemetry: {[], [:all, :changes]}
@@ -82,8 +99,14 @@ defmodule ExternalService.OptionsTest do
       wait: {[false, :infinity, 0, @huge], [1, @long]},
       backend: {[], [LimiterStandIn, {LimiterStandIn, []}, {LimiterStandIn, [colour: :red]}]}
     ],
+    endpoint: [
+      weight: {[], [1, 1_000]},
+      circuit_breaker: {[[]], [[tolerate: 1]]},
+      concurrency: {[], [[limit: 1]]}
+    ],
     concurrency: [
       limit: {[], [1, 1_000_000]},
+      per: {[], [:service, :endpoint]},
       wait: {[false, 0], [1, @long]},
       queue: {[0, :infinity], [1, 0xFFFFFF]},
       reclaim_after: {[], [1, @long]}
@@ -109,6 +132,11 @@ defmodule ExternalService.OptionsTest do
     start: {:fallback, [{KeyError, nil}]},
     start: {:fallback, [{"KeyError", {:value, 1}}]},
     start: {:fallback, [KeyError: {:value, 1}, oops: 1]},
+    start: {:max_ejected, 1.0000001},
+    start: {:max_instances, 10_000_001},
+    start: {:endpoints, Enum.to_list(0..65_536)},
+    start: {:balancer, {:hash, :key}},
+    endpoint: {:weight, 1_001},
     half_open: {:probes, 1_001},
     half_open: {:successes, 1_000_001},
     concurrency: {:limit, 1_000_001},
@@ -174,6 +202,8 @@ defmodule ExternalService.OptionsTest do
 
   defp placed(:budget, option, value), do: {[retry: [budget: [{option, value}]]], [:retry, :budget]}
 
+  defp placed(:endpoint, option, value), do: {[endpoints: [{"a", [{option, value}]}]], [:endpoints]}
+
   defp placed(group, option, value),
     do: {[{group, Keyword.put(Keyword.get(@required, group, []), option, value)}], [group]}
 
@@ -194,6 +224,11 @@ defmodule ExternalService.OptionsTest do
   # A name is what a fallback may be, but there is no module that has a function of that name.
   defp refused(service, :start, :fallback, name) when is_atom(name) and not is_boolean(name) do
     assert_raise ArgumentError, ~r/names no public function/, fn -> ExternalService.start(service, fallback: name) end
+  end
+
+  defp refused(service, :endpoint, :concurrency, []) do
+    error = catch_error(ExternalService.start(service, endpoints: [{"a", concurrency: []}]))
+    assert %ValidationError{key: :limit, keys_path: [:endpoints, :concurrency]} = error
   end
 
   # A group without what it requires is refused for that.

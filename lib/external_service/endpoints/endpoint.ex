@@ -5,7 +5,7 @@ defmodule ExternalService.Endpoints.Endpoint do
   alias ExternalService.CircuitBreaker.{Installed, Settings}
   alias ExternalService.{Concurrency, Native, Unit, Validation}
 
-  @enforce_keys [:endpoint, :name, :weight, :handle, :breaker, :settings, :watch, :concurrency, :limit, :busy?]
+  @enforce_keys [:endpoint, :name, :weight, :handle, :breaker, :settings, :auto?, :watch, :concurrency, :limit, :busy?]
   defstruct @enforce_keys
 
   @type t :: %__MODULE__{
@@ -15,11 +15,14 @@ defmodule ExternalService.Endpoints.Endpoint do
           handle: Native.endpoint(),
           breaker: {module(), term()} | nil,
           settings: keyword(),
+          auto?: boolean(),
           watch: :failures | :outcomes | :durations,
           concurrency: Concurrency.t() | nil,
           limit: keyword() | nil,
           busy?: boolean()
         }
+
+  @unknown 1_000
 
   # As many as there can be: for counting only.
   @no_limit [limit: 1_000_000, wait: false, queue: 0, reclaim_after: nil]
@@ -36,53 +39,70 @@ defmodule ExternalService.Endpoints.Endpoint do
     end
   end
 
-  defp parse_one({endpoint, [{key, _value} | _] = options}) when is_atom(key),
-    do: {endpoint, Validation.validate!(:endpoint, options, [:endpoints])}
-
-  defp parse_one(endpoint), do: {endpoint, Validation.validate!(:endpoint, [], [:endpoints])}
-
-  @doc "Makes an endpoint, or keeps `kept` where it is made of the same."
-  @spec new(t() | nil, {term(), term()}, keyword(), map()) :: t()
-  def new(kept, {_service, endpoint} = name, own, made_of) do
-    settings = made_of.settings.(name, own[:circuit_breaker])
-    limit = made_of.limit.(own[:concurrency])
-    same? = kept != nil and kept.settings == settings and kept.limit == limit and kept.busy? == made_of.busy?
-
-    if same?,
-      do: %{kept | weight: own[:weight]},
-      else: make(endpoint, name, own[:weight], settings, limit, made_of)
+  # Defaults are left out: what an endpoint does not say is the service's to say.
+  defp parse_one({endpoint, [{key, _value} | _] = options}) when is_atom(key) do
+    Validation.check_given!(:endpoint, options, [:endpoints])
+    {endpoint, options}
   end
 
-  defp make(endpoint, name, weight, settings, limit, %{clock: clock, busy?: busy?}) do
-    handle = Native.endpoint_new()
+  defp parse_one(endpoint), do: {endpoint, []}
 
+  @doc "Makes an endpoint, or keeps of `kept` what is made of the same."
+  @spec new(t() | nil, {term(), term()}, keyword(), map()) :: t()
+  def new(kept, {_service, endpoint} = name, own, made_of) do
+    {settings, auto?} = made_of.settings.(name, own[:circuit_breaker], kept)
+
+    member =
+      if kept != nil and Keyword.delete(kept.settings, :melt) == Keyword.delete(settings, :melt),
+        do: %{kept | settings: settings},
+        else: make(endpoint, name, settings)
+
+    limited(%{member | weight: own[:weight] || 1, auto?: auto?}, made_of.limit.(own[:concurrency]), made_of)
+  end
+
+  defp make(endpoint, name, settings) do
     %__MODULE__{
       endpoint: endpoint,
       name: name,
-      weight: weight,
-      handle: handle,
+      weight: 1,
+      handle: Native.endpoint_new(),
       breaker: Installed.install(name, settings),
       settings: settings,
-      watch: if(busy?, do: :durations, else: Installed.watch(settings)),
-      concurrency: Concurrency.new(name, limit || if(busy?, do: @no_limit), clock, handle),
-      limit: limit,
-      busy?: busy?
+      auto?: false,
+      watch: Installed.watch(settings),
+      concurrency: nil,
+      limit: nil,
+      busy?: false
     }
+  end
+
+  # Who holds a slot or waits for one does so under the new limit.
+  defp limited(%__MODULE__{limit: limit, busy?: busy?} = member, limit, %{busy?: busy?}), do: member
+
+  defp limited(%__MODULE__{concurrency: kept, name: name} = member, limit, %{clock: clock, busy?: busy?}) do
+    options = limit || if(busy?, do: @no_limit)
+    watch = if busy?, do: :durations, else: Installed.watch(member.settings)
+    concurrency = Concurrency.reconfigure(kept, name, options, clock, member.handle)
+    %{member | limit: limit, busy?: busy?, watch: watch, concurrency: concurrency}
   end
 
   @doc "Sees to what becomes of the endpoint that this one takes the place of: a state that a hand has set goes on."
   @spec succeed(t(), t() | nil) :: t()
-  def succeed(%__MODULE__{breaker: breaker} = member, %__MODULE__{breaker: breaker}) do
-    Native.endpoint_drain(member.handle, false)
-    member
-  end
-
+  def succeed(%__MODULE__{breaker: breaker} = member, %__MODULE__{breaker: breaker}), do: member
   def succeed(member, nil), do: member
 
   def succeed(%__MODULE__{name: name, breaker: breaker} = member, %__MODULE__{breaker: old}) do
     Installed.replace(name, old, breaker, fn -> :ok end)
     member
   end
+
+  @doc "Lets new calls go there or not."
+  @spec drain(t(), boolean()) :: :ok
+  def drain(%__MODULE__{handle: handle}, draining?), do: Native.endpoint_drain(handle, draining?)
+
+  @doc "Returns whether it takes no new calls."
+  @spec draining?(t()) :: boolean()
+  def draining?(%__MODULE__{handle: handle}), do: handle |> Native.endpoint_look(nil) |> elem(3)
 
   @doc "Returns a number that stays the same for a term, on every node."
   @spec id(term()) :: non_neg_integer()
@@ -101,6 +121,18 @@ defmodule ExternalService.Endpoints.Endpoint do
   @doc "Returns whether a hand has opened its breaker."
   @spec forced_open?(t()) :: boolean()
   def forced_open?(member), do: look(member).state == :forced_open
+
+  @doc "Returns whether the balancer sends no calls there for a while."
+  @spec out?(t(), Native.clock() | nil) :: boolean()
+  def out?(%__MODULE__{handle: handle}, clock), do: handle |> Native.endpoint_look(clock) |> elem(2) > 0
+
+  @doc "Returns for how many milliseconds its breaker wants to be left alone."
+  @spec retry_after(t()) :: non_neg_integer() | :infinity
+  def retry_after(member), do: look(member)[:retry_after] || @unknown
+
+  @doc "How long a breaker that does not say is left alone, in milliseconds."
+  @spec unknown() :: pos_integer()
+  def unknown, do: @unknown
 
   @doc "Returns what its breaker shows."
   @spec look(t()) :: map()

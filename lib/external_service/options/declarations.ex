@@ -276,7 +276,10 @@ defmodule ExternalService.Options.Declarations do
   @endpoint [
     weight: [type: {:integer, 1, 1_000}, default: 1, doc: "Its share of the calls, compared with the others'."],
     circuit_breaker: [type: {:options, :circuit_breaker}, doc: "On top of the service's."],
-    concurrency: [type: {:options, :concurrency}, doc: "On top of the service's, where that has `per: :endpoint`."]
+    concurrency: [
+      type: {:options, :concurrency},
+      doc: "On top of the service's; of no effect where that is one for all endpoints together."
+    ]
   ]
 
   @budget [
