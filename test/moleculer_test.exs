@@ -122,4 +122,83 @@ defmodule ExternalService.MoleculerTest do
       assert ExternalService.call(s, fn -> :retry end) == :of_all
     end
   end
+
+  describe "several nodes" do
+    defp start_nodes(s, nodes, options \\ []),
+      do: start_recording(s, [endpoints: nodes, circuit_breaker: [tolerate: 0]] ++ options)
+
+    defp tried(s, nodes, attempts) do
+      start_recording(s, endpoints: nodes, circuit_breaker: [tolerate: 100], retry: [max_attempts: attempts, base: 1])
+      test = self()
+      ExternalService.call(s, fn node -> send(test, {:tried, node}) && :retry end)
+      for _ <- 1..attempts, do: assert_received({:tried, _}) |> elem(1)
+    end
+
+    test "take turns in retries: two alternate, three go round", %{service: s} do
+      assert [a, b, _, _] = tried(s, [:broker_1, :broker_2], 4)
+      assert Enum.sort([a, b]) == [:broker_1, :broker_2]
+
+      assert s |> tried([:caller, :broker_1, :broker_2], 4) |> Enum.take(3) |> Enum.sort() == [
+               :broker_1,
+               :broker_2,
+               :caller
+             ]
+    end
+
+    test "can not be none", %{service: s} do
+      assert %ValidationError{} = raised(fn -> start_nodes(s, []) end)
+    end
+
+    test "of which there is only one are that one, and none while it is out", %{service: s} do
+      start_nodes(s, [:only], max_ejected: 1.0)
+      assert ExternalService.call(s, & &1) == :only
+      ExternalService.call(s, [max_attempts: 1], fn _node -> :retry end)
+      assert {:error, %ExternalService.NoEndpoint{}} = ExternalService.call(s, & &1)
+    end
+
+    test "are called in turn, without those that are out, and none when none is in", %{service: s} do
+      start_nodes(s, [:a, :b, :c], max_ejected: 1.0)
+      assert for(_ <- 1..4, do: ExternalService.call(s, & &1)) == [:a, :b, :c, :a]
+      for node <- [:a, :b], do: ExternalService.open({s, node})
+      assert for(_ <- 1..4, do: ExternalService.call(s, & &1)) == [:c, :c, :c, :c]
+      ExternalService.open({s, :c})
+      assert {:error, %ExternalService.NoEndpoint{} = error} = ExternalService.call(s, & &1)
+      assert ExternalService.NoEndpoint.retryable?(error)
+    end
+
+    test "that a call names are called, or the call is refused", %{service: s} do
+      start_nodes(s, [:a, :b])
+      assert ExternalService.call(s, [endpoint: :b], & &1) == :b
+      ExternalService.open({s, :b})
+      assert {:error, %CircuitBreakerOpen{}} = ExternalService.call(s, [endpoint: :b], & &1)
+    end
+
+    test "that are told again are not doubled, and keep their breakers", %{service: s} do
+      start_nodes(s, [:a, :b])
+      ExternalService.open({s, :a})
+      ExternalService.put_endpoints(s, [:a, {:b, weight: 2}])
+      assert for(node <- ExternalService.endpoints(s), do: {node.endpoint, node.state}) == [a: :forced_open, b: :closed]
+    end
+
+    test "with the lowest latency are called first", %{service: s} do
+      clock = start_on_clock(s, endpoints: [:slow, :fast], balancer: :least_busy)
+
+      for {node, ms} <- [slow: 50, fast: 5],
+          do: ExternalService.call(s, [endpoint: node], fn _ -> VirtualClock.advance(clock, ms) end)
+
+      assert for(_ <- 1..3, do: ExternalService.call(s, & &1)) == [:fast, :fast, :fast]
+    end
+
+    test "of shards keep their keys, and one that is out gives them to the next instead of an error", %{service: s} do
+      start_nodes(s, [:a, :b, :c], balancer: {:hash, & &1.user})
+      at = fn user -> ExternalService.call(s, [key: %{user: user}], & &1) end
+      home = at.(7)
+      assert for(_ <- 1..5, do: at.(7)) |> Enum.uniq() == [home]
+      ExternalService.open({s, home})
+      assert [next] = Enum.uniq(for(_ <- 1..5, do: at.(7)))
+      assert next in ([:a, :b, :c] -- [home])
+      ExternalService.close({s, home})
+      assert at.(7) == home
+    end
+  end
 end

@@ -12,6 +12,7 @@ defmodule ExternalService.Call do
   require ExternalService.Retry
 
   alias ExternalService.CircuitBreaker.Installed
+  alias ExternalService.Endpoints.Choice
 
   alias ExternalService.{
     Attempt,
@@ -94,7 +95,7 @@ defmodule ExternalService.Call do
   defp routed(service, []), do: service
 
   defp routed(%{breaker: {Endpoints, endpoints}} = service, route),
-    do: %{service | route: Endpoints.route!(endpoints, route[:key], Keyword.fetch(route, :endpoint))}
+    do: %{service | route: Choice.route!(endpoints, route[:key], Keyword.fetch(route, :endpoint))}
 
   defp routed(service, route) do
     if Keyword.has_key?(route, :endpoint) and service.version != nil,
@@ -185,8 +186,8 @@ defmodule ExternalService.Call do
   @spec attempt(Service.t(), (() -> term()), Retry.progress()) :: outcome()
   defp attempt(%{breaker: {Endpoints, endpoints}} = service, fun, progress) do
     with {:ok, _permit} <- Installed.enter(service),
-         route = service.route || Endpoints.route(nil, :error),
-         {:ok, at, fun_there, permit} <- Endpoints.choose(endpoints, service, route, fun) do
+         route = service.route || Choice.route(nil, :error),
+         {:ok, at, fun_there, permit} <- Choice.choose(endpoints, service, route, fun) do
       at |> perform(fun_there, permit) |> conclude(at, fun, progress, permit)
     else
       {:open, retry_after} -> refuse(service.name, retry_after, Retry.attempts(progress))
@@ -296,7 +297,7 @@ defmodule ExternalService.Call do
     sleep.(Unit.ms(delay))
 
     case Service.get(name) do
-      %{version: ^version} -> service |> Endpoints.home() |> attempt(fun, progress)
+      %{version: ^version} -> service |> Choice.home() |> attempt(fun, progress)
       nil -> refuse(name, nil, Retry.attempts(progress))
       fresh -> attempt(Service.carry(fresh, service), fun, progress)
     end

@@ -30,7 +30,7 @@ defmodule ExternalService.Endpoints do
   alias ExternalService.CircuitBreaker.Local
   alias ExternalService.Endpoints.{Endpoint, Seat}
   alias ExternalService.Options.Type
-  alias ExternalService.{Concurrency, Native, Options, Service, Unit, Validation, VirtualClock}
+  alias ExternalService.{Native, Options, Service, Validation, VirtualClock}
 
   @enforce_keys [:service, :list, :members, :index, :table, :balancer, :max_ejected, :own, :clock]
   defstruct @enforce_keys
@@ -49,140 +49,6 @@ defmodule ExternalService.Endpoints do
           own: Native.breaker(),
           clock: Native.clock() | nil
         }
-
-  @typedoc "What one call knows: its key, the endpoint it is bound to, and those it has tried."
-  @type route :: %{
-          key: term(),
-          pinned: {:ok, endpoint()} | :error,
-          tried: [endpoint()],
-          endpoint: {:ok, endpoint()} | :none,
-          home: map()
-        }
-
-  # More than the core looks at.
-  @tried_max 32
-
-  @doc false
-  @spec route(term(), {:ok, endpoint()} | :error) :: route()
-  def route(key, pinned), do: %{key: key, pinned: pinned, tried: [], endpoint: :none, home: %{}}
-
-  @doc false
-  @spec route!(t(), term(), {:ok, endpoint()} | :error) :: route()
-  def route!(%__MODULE__{index: index, service: service}, _key, {:ok, endpoint}) when not is_map_key(index, endpoint) do
-    raise ArgumentError,
-          "#{inspect(endpoint)} is no endpoint of #{inspect(service)}; there are #{inspect(Map.keys(index))}"
-  end
-
-  def route!(_endpoints, key, pinned), do: route(key, pinned)
-
-  # Chooses an endpoint for the next attempt and is let through by its breaker: the service as it is there, and the
-  # function with the endpoint as its argument.
-  @doc false
-  @spec choose(t(), Service.t(), route(), fun()) ::
-          {:ok, Service.t(), (() -> term()), permit :: term()} | {:open | :none, term()}
-  def choose(%__MODULE__{} = endpoints, service, route, fun) do
-    with {:ok, member, seat, permit} <- pick(endpoints, route) do
-      {:ok, there(service, route, member, seat), bound(fun, member, service.concurrency), permit}
-    end
-  end
-
-  defp pick(endpoints, %{pinned: {:ok, endpoint}}), do: pinned(endpoints, endpoint)
-
-  defp pick(%__MODULE__{index: index} = endpoints, %{tried: tried, key: key}) do
-    places = for endpoint <- Enum.take(tried, @tried_max), is_map_key(index, endpoint), do: index[endpoint]
-    pick(endpoints, hash(endpoints.balancer, key), places, [])
-  end
-
-  defp there(service, route, member, seat) do
-    home = Map.take(service, [:breaker, :watch, :concurrency])
-    route = %{route | tried: [member.endpoint | route.tried], endpoint: {:ok, member.endpoint}, home: home}
-    watch = if seat, do: member.watch, else: :failures
-
-    %{service | breaker: seat, watch: watch, concurrency: service.concurrency || member.concurrency, route: route}
-  end
-
-  # Where the limit is the service's, slots of the endpoint's own are for counting.
-  defp bound(fun, %{concurrency: counting, endpoint: endpoint}, limit) when counting != nil and limit != nil,
-    do: fn -> Concurrency.counted(counting, fn -> apply_to(fun, endpoint) end) end
-
-  defp bound(fun, %{endpoint: endpoint}, _limit), do: fn -> apply_to(fun, endpoint) end
-
-  defp apply_to(fun, endpoint) when is_function(fun, 1), do: fun.(endpoint)
-  defp apply_to(fun, _endpoint), do: fun.()
-
-  # The service as it was before one of its endpoints was chosen.
-  @doc false
-  @spec home(Service.t()) :: Service.t()
-  def home(%{route: %{home: home}} = service), do: Map.merge(service, home)
-  def home(service), do: service
-
-  # One that has left since the call began takes no call any more, like one that drains.
-  defp pinned(%__MODULE__{index: index, members: members}, endpoint) do
-    place = Map.get(index, endpoint)
-    member = place && elem(members, place)
-
-    case member && !Endpoint.draining?(member) && Endpoint.admit(member) do
-      {:ok, permit} -> {:ok, member, Seat.new(member), permit}
-      {:open, retry_after} -> {:open, retry_after}
-      _no_calls -> {:none, :infinity}
-    end
-  end
-
-  defp pick(endpoints, _hash, _tried, refused) when length(refused) >= @tried_max,
-    do: {:none, soonest(endpoints, refused)}
-
-  defp pick(endpoints, hash, tried, refused) do
-    case next(endpoints.table, hash, tried, refused) do
-      nil -> {:none, soonest(endpoints, refused)}
-      place -> try_at(endpoints, hash, tried, refused, place)
-    end
-  end
-
-  # One that was tried is better than one that has just refused.
-  defp next(table, hash, tried, refused) do
-    case Native.balancer_pick(table, hash, refused ++ tried) do
-      nil -> nil
-      place -> if place in refused, do: not_in(Native.balancer_pick(table, hash, refused), refused), else: place
-    end
-  end
-
-  defp not_in(place, refused), do: if(place in refused, do: nil, else: place)
-
-  defp try_at(%__MODULE__{members: members, table: table} = endpoints, hash, tried, refused, place) do
-    member = elem(members, place)
-
-    case Endpoint.admit(member) do
-      {:ok, permit} ->
-        {:ok, member, Seat.new(member), permit}
-
-      {:open, retry_after} ->
-        if put_out?(table, place, member, retry_after),
-          do: pick(endpoints, hash, tried, [place | refused]),
-          else: {:ok, member, nil, 0}
-    end
-  end
-
-  # One whose probe is under way is not out for long: nobody tells when the probe's process dies.
-  defp put_out?(table, place, member, retry_after) do
-    out? = Native.balancer_eject(table, place, Unit.ns(retry_after || Endpoint.unknown()))
-    state = Endpoint.look(member).state
-    if out? and state == :half_open, do: Native.endpoint_let_in(member.handle)
-    out? or state == :forced_open
-  end
-
-  # Not all of those that refused are out: one may be ramping up, another one more than may be out.
-  defp soonest(%__MODULE__{table: table, members: members}, refused) do
-    refused = for place <- refused, do: Endpoint.retry_after(elem(members, place))
-    Enum.min([Unit.ms(Native.balancer_soonest(table)) | refused])
-  end
-
-  defp hash({:hash, fun}, _key) when is_function(fun, 0), do: hash_of(fun.())
-  defp hash({:hash, fun}, key), do: hash_of(fun.(key))
-  defp hash(_balancer, _key), do: 0
-
-  # Without a key, any endpoint will do.
-  defp hash_of(nil), do: :rand.uniform(0xFFFFFFFF)
-  defp hash_of(term), do: Endpoint.id(term)
 
   @doc false
   @spec list(t()) :: [map()]
