@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all help setup test test-c test-tsan demo demo-dns check bench format clean FORCE
+.PHONY: all help setup test test-c test-tsan demo demo-dns demo-replicas check bench format clean FORCE
 .SECONDARY:
 
 CORE := $(wildcard c_src/core/*.c)
@@ -117,16 +117,17 @@ run_all = @failed=; for program in $(2); do \
 ## What people call
 
 help:
-	@echo "make            build the library and its native part, through mix"
-	@echo "make test       install what is missing, then run all tests"
-	@echo "make demo       install what is missing, then run examples/demo.exs"
-	@echo "make demo-dns   install what is missing, then run examples/dns_cache/demo.exs"
-	@echo "make check      formatting, warnings, layering, static analysis"
-	@echo "make test-c     the C core alone, under the address and undefined behaviour sanitizers"
-	@echo "make test-tsan  the C core's stress programs under the thread sanitizer"
-	@echo "make bench      measure"
-	@echo "make format     format all Elixir and C"
-	@echo "make clean      remove what was built"
+	@echo "make                 build the library and its native part, through mix"
+	@echo "make test            install what is missing, then run all tests"
+	@echo "make demo            install what is missing, then run examples/demo.exs"
+	@echo "make demo-dns        install what is missing, then run examples/dns_cache/demo.exs"
+	@echo "make demo-replicas   install what is missing, then run examples/replicas/demo.exs"
+	@echo "make check           formatting, warnings, layering, static analysis"
+	@echo "make test-c          the C core alone, under the address and undefined behaviour sanitizers"
+	@echo "make test-tsan       the C core's stress programs under the thread sanitizer"
+	@echo "make bench           measure"
+	@echo "make format          format all Elixir and C"
+	@echo "make clean           remove what was built"
 
 setup:
 	@script/setup
@@ -145,6 +146,9 @@ demo: setup
 
 demo-dns: setup
 	mix run examples/dns_cache/demo.exs
+
+demo-replicas: setup
+	mix run examples/replicas/demo.exs
 
 BENCH := _build/c/core_bench
 
