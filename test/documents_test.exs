@@ -13,6 +13,8 @@ defmodule ExternalService.DocumentsTest do
   doctest ExternalService.Documents.Fallback
   doctest ExternalService.Documents.Testing
   doctest ExternalService.Documents.UsageRules
+  doctest ExternalService.Documents.Endpoints
+  doctest ExternalService.Documents.Moleculer
 
   @documents ["README.md", "usage-rules.md" | Path.wildcard("guides/*.md")]
 

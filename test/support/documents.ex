@@ -56,3 +56,13 @@ defmodule ExternalService.Documents.Telemetry do
   @external_resource "guides/telemetry.md"
   @moduledoc ExternalService.Documents.examples("guides/telemetry.md")
 end
+
+defmodule ExternalService.Documents.Endpoints do
+  @external_resource "guides/endpoints.md"
+  @moduledoc ExternalService.Documents.examples("guides/endpoints.md")
+end
+
+defmodule ExternalService.Documents.Moleculer do
+  @external_resource "guides/moleculer.md"
+  @moduledoc ExternalService.Documents.examples("guides/moleculer.md")
+end
