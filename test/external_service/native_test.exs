@@ -95,6 +95,7 @@ defmodule ExternalService.NativeTest do
               :breaker_admit,
               :breaker_ask,
               :breaker_melt,
+              :breaker_idle,
               :breaker_look,
               :breaker_reset,
               :breaker_close,
