@@ -69,7 +69,8 @@ defmodule ExternalService do
   @typedoc "What a function given to `call/3` returns: a failure to be retried, or its result."
   @type retriable_function_result :: :retry | {:retry, reason :: term()} | term()
 
-  @type retriable_function :: (() -> retriable_function_result())
+  @typedoc "One with an argument gets the endpoint, or the key of `{service, key}`."
+  @type retriable_function :: (() -> retriable_function_result()) | (term() -> retriable_function_result())
   @type sleep_function :: (non_neg_integer() -> any())
   @type melt :: :per_attempt | :per_call
   @type options :: keyword()
@@ -87,7 +88,15 @@ defmodule ExternalService do
   @type circuit_breaker_open :: {:error, ExternalService.CircuitBreakerOpen.t()}
   @type service_not_started :: {:error, ExternalService.ServiceNotStarted.t()}
   @type rate_limited :: {:error, ExternalService.RateLimited.t()}
-  @type error :: retries_exhausted() | circuit_breaker_open() | rate_limited() | service_not_started()
+  @type error ::
+          retries_exhausted()
+          | circuit_breaker_open()
+          | rate_limited()
+          | service_not_started()
+          | {:error, ExternalService.ServiceSaturated.t()}
+          | {:error, ExternalService.AttemptTimeout.t()}
+          | {:error, ExternalService.DeadlineExceeded.t()}
+          | {:error, ExternalService.NoEndpoint.t()}
 
   @doc """
   Starts a service, or starts it afresh if it is running: with a closed breaker and no history.

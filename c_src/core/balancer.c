@@ -90,9 +90,10 @@ static uint32_t whose_turn(es_balancer *balancer) {
     return balancer->rota != NULL ? es_rota_at(balancer->rota, turn) : es_draw_at(balancer->draw, turn * ES_WEYL);
 }
 
-/* A call takes one turn, in its first pass: with two, calls that find all tried would always meet the same turns. */
+/* A call takes one turn. With two, one that was refused by an endpoint would leave the next call with the same
+ * endpoint's turn, and one that finds all tried would always meet the same turns. */
 static uint32_t by_turn(es_balancer *balancer, es_search *search) {
-    uint32_t index = search->again ? ES_NO_ENDPOINT : whose_turn(balancer);
+    uint32_t index = search->how->tried_count > 0 ? ES_NO_ENDPOINT : whose_turn(balancer);
     return index != ES_NO_ENDPOINT && can_take(balancer, search, index) ? index : by_chance(balancer, search);
 }
 

@@ -4,13 +4,17 @@
  * A table of endpoints, and a rule that picks one of them. An endpoint that is out or draining is not picked; one that
  * this call has tried already only when all others that are in were tried, too. When nobody is in, nobody is picked.
  *
- *     round_robin   each in its turn, as often as its weight says (rota.h). If the one whose turn it is can not be
- *                   taken, its turn is drawn for by weight: all others share it, not only its neighbour
- *     random        drawn by weight (draw.h)
- *     least_busy    of up to eight, all there are or else drawn by weight (the power of choices, Mitzenmacher 1996):
- * the one with fewest calls in flight for its weight, then with the lowest latency, where none is known yet counts as
- * the lowest, then by chance hash          the one to which the key belongs (ring.h); if that can not be taken, the
- * next on the ring
+ * round_robin: each in its turn, as often as its weight says (rota.h). If the one whose turn it is can not be taken,
+ * its turn is drawn for by weight: all others share it, not only its neighbour. A call that has tried one before takes
+ * no further turn, it draws as well.
+ *
+ * random: drawn by weight (draw.h).
+ *
+ * least_busy: of up to eight, all there are or else drawn by weight (the power of choices, Mitzenmacher 1996), the one
+ * with fewest calls in flight for its weight, then with the lowest latency, where none is known yet counts as the
+ * lowest, then by chance.
+ *
+ * hash: the one to which the key belongs (ring.h); if that can not be taken, the next on the ring.
  *
  * Where there are too many turns for a rota, round_robin spreads its turns evenly over the weights instead: shares are
  * as exact, the order is less even.

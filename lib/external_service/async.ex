@@ -67,6 +67,7 @@ defmodule ExternalService.Async do
     end
   end
 
+  @spec refuse_mix!([atom()], [atom()]) :: no_return()
   defp refuse_mix!(async, retry) do
     refuse!(
       "#{inspect(async)} are options of the stream and #{inspect(retry)} options of its calls. Give them apart: " <>

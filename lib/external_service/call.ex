@@ -190,7 +190,7 @@ defmodule ExternalService.Call do
          {:ok, at, fun_there, permit} <- Choice.choose(endpoints, service, route, fun) do
       at |> perform(fun_there, permit) |> conclude(at, fun, progress, permit)
     else
-      {:open, retry_after} -> refuse(service.name, retry_after, Retry.attempts(progress))
+      {:open, retry_after} -> refuse(service, retry_after, progress)
       {:none, retry_after} -> no_endpoint(service, endpoints, retry_after, Retry.attempts(progress))
     end
   end
@@ -210,14 +210,19 @@ defmodule ExternalService.Call do
   defp attempt(service, fun, progress) do
     case Installed.enter(service) do
       {:ok, permit} -> admitted(service, fun, progress, permit)
-      {:open, retry_after} -> refuse(service.name, retry_after, Retry.attempts(progress))
+      {:open, retry_after} -> refuse(service, retry_after, progress)
     end
   end
 
-  defp refuse(name, retry_after, attempts) do
+  defp refuse(%{name: name} = service, retry_after, progress) do
     Telemetry.blown(name)
-    {:error, %CircuitBreakerOpen{context: %{service: name, retry_after: retry_after}}, attempts}
+    context = pinned(%{service: name, retry_after: retry_after}, service)
+    {:error, %CircuitBreakerOpen{context: context}, Retry.attempts(progress)}
   end
+
+  # Whose breaker it was, where the call is for one endpoint only.
+  defp pinned(context, %{route: %{pinned: {:ok, endpoint}}}), do: Map.put(context, :endpoint, endpoint)
+  defp pinned(context, _service), do: context
 
   # Where the breaker only hears of failures, an attempt that ends otherwise needs no report. A probe, whose permit is a
   # tuple, is always reported.
@@ -298,7 +303,7 @@ defmodule ExternalService.Call do
 
     case Service.get(name) do
       %{version: ^version} -> service |> Choice.home() |> attempt(fun, progress)
-      nil -> refuse(name, nil, Retry.attempts(progress))
+      nil -> refuse(service, nil, progress)
       fresh -> attempt(Service.carry(fresh, service), fun, progress)
     end
   end

@@ -129,8 +129,21 @@ defmodule ExternalService.Definition do
       @doc "See `ExternalService.bypass/1`."
       def bypass, do: ExternalService.bypass(@external_service)
 
+      @doc "See `ExternalService.reconfigure/2`."
+      def reconfigure(options), do: ExternalService.reconfigure(@external_service, options)
+
+      @doc "See `ExternalService.endpoints/1`."
+      def endpoints, do: ExternalService.endpoints(@external_service)
+
+      @doc "See `ExternalService.put_endpoints/2`."
+      def put_endpoints(endpoints), do: ExternalService.put_endpoints(@external_service, endpoints)
+
+      @doc "See `ExternalService.drain/2`."
+      def drain(endpoint), do: ExternalService.drain(@external_service, endpoint)
+
       # Like state and counts above.
       defoverridable open: 0, open: 1, close: 0, bypass: 0
+      defoverridable reconfigure: 1, endpoints: 0, put_endpoints: 1, drain: 1
     end
   end
 

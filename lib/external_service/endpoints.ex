@@ -257,6 +257,11 @@ defmodule ExternalService.Endpoints do
     :ok
   end
 
+  # While a hand has the whole service open, nobody comes to an endpoint either.
+  defp door(%__MODULE__{own: own, service: service}, member) do
+    if Local.ask(service, own) == :ok, do: member.breaker && Seat.new(member), else: {Local, own}
+  end
+
   # The service at one of its endpoints.
   @doc false
   @spec part(Service.t(), endpoint()) :: Service.t() | nil
@@ -265,7 +270,7 @@ defmodule ExternalService.Endpoints do
       %{
         service
         | name: member.name,
-          breaker: member.breaker && Seat.new(member),
+          breaker: door(endpoints, member),
           breaker_options: member.settings,
           watch: member.watch,
           concurrency: service.concurrency || member.concurrency,

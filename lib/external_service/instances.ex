@@ -16,7 +16,7 @@ defmodule ExternalService.Instances do
 
   # A key, what it was made of, its breaker and limits, and when it was last seen in use.
   @typep row ::
-           {{key :: term()}, origin :: reference(), Installed.t(), RateLimiter.t() | nil, Concurrency.t() | nil,
+           {{key :: term()}, origin :: reference() | nil, Installed.t(), RateLimiter.t() | nil, Concurrency.t() | nil,
             Native.budget() | nil, seen :: integer()}
 
   # How many rows the hand looks at for one newcomer.
@@ -84,7 +84,12 @@ defmodule ExternalService.Instances do
   # Whose row was made of other options makes place for the new one: a state that a hand has set goes over.
   defp make_again(%Service{instances: table, name: name} = service, key, {_key, _origin, old, _, _, _, _}) do
     row = row(service, key)
-    Installed.replace({name, key}, old, elem(row, 2), fn -> :ets.insert(table, row) && :ok end)
+
+    Installed.replace({name, key}, old, elem(row, 2), fn ->
+      :ets.insert(table, row)
+      :ok
+    end)
+
     instance(service, row)
   rescue
     ArgumentError -> instance(service, row(service, key))

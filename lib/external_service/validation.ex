@@ -77,6 +77,7 @@ defmodule ExternalService.Validation do
     end
   end
 
+  @spec raise_unknown(keyword(), keyword(), [atom()]) :: no_return()
   defp raise_unknown(options, schema, path) do
     unknown = options |> Keyword.keys() |> Enum.uniq() |> Enum.reject(&Keyword.has_key?(schema, &1))
     valid = inspect(Keyword.keys(schema), limit: :infinity)

@@ -737,4 +737,55 @@ defmodule ExternalService.EndpointsTest do
       assert is_exception(raised(fn -> ExternalService.call(s, fn _, _ -> 1 end) end))
     end
   end
+
+  describe "an endpoint that ramps up" do
+    test "gets its share of the calls times the ramp's, whatever the balancer", %{service: s} do
+      for balancer <- [:round_robin, :random] do
+        breaker = [consecutive: 1, reset: 10, ramp_up: 1_000]
+        options = [endpoints: ["a", "b"], balancer: balancer, circuit_breaker: breaker, retry: [max_attempts: 1]]
+        clock = start_on_clock(s, options)
+        ExternalService.call(s, [endpoint: "b"], fn _endpoint -> :retry end)
+        VirtualClock.advance(clock, 10)
+        ExternalService.state({s, "b"})
+        VirtualClock.advance(clock, 500)
+        calls = for _ <- 1..20_000, do: ExternalService.call(s, & &1)
+        assert_in_delta Enum.count(calls, &(&1 == "b")) / 20_000, 0.5 / 2, 0.015
+        ExternalService.stop(s)
+      end
+    end
+  end
+
+  describe "a hand" do
+    test "that opens the whole service closes the way to each endpoint, too", %{service: s} do
+      start_on_clock(s, endpoints: ["a", "b"])
+      ExternalService.open(s, reason: :night)
+      assert {:error, %CircuitBreakerOpen{}} = ExternalService.call({s, "a"}, fn _ -> flunk("it ran") end)
+      assert ExternalService.state({s, "a"}) == :forced_open
+      ExternalService.close(s)
+      assert ExternalService.call({s, "a"}, & &1) == "a"
+    end
+
+    test "that opens an endpoint is named where a call is for that endpoint only", %{service: s} do
+      start_on_clock(s, endpoints: ["a", "b"])
+      ExternalService.open({s, "a"})
+      assert {:error, %CircuitBreakerOpen{context: context}} = ExternalService.call(s, [endpoint: "a"], & &1)
+      assert %{service: ^s, endpoint: "a"} = context
+    end
+  end
+
+  defmodule Shop do
+    use ExternalService, endpoints: ["a", "b"], retry: [max_attempts: 1]
+  end
+
+  test "a module that uses the library has the functions for its endpoints" do
+    start_supervised!(Shop)
+    assert Enum.map(Shop.endpoints(), & &1.endpoint) == ["a", "b"]
+    assert Shop.drain("a") == :ok
+    assert for(_ <- 1..3, do: Shop.call(& &1)) == ["b", "b", "b"]
+    assert Shop.put_endpoints(["c"]) == :ok
+    assert Shop.call(& &1) == "c"
+    assert Shop.reconfigure(balancer: :random) == :ok
+    assert Shop.call(& &1) == "c"
+    ExternalService.stop(Shop)
+  end
 end

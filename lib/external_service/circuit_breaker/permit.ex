@@ -7,7 +7,7 @@ defmodule ExternalService.CircuitBreaker.Permit do
   @derive {Inspect, only: []}
   defstruct @enforce_keys
 
-  @opaque t :: %__MODULE__{service: struct(), permit: term(), reported: :atomics.atomics_ref()}
+  @type t :: %__MODULE__{service: struct(), permit: term(), reported: :atomics.atomics_ref()}
 
   @doc false
   @spec new(struct(), term()) :: t()

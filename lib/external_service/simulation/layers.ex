@@ -174,7 +174,7 @@ defmodule ExternalService.Simulation.Layers do
   defp conclude(world, client, :failure, took) do
     {world, permit} = world |> World.count(:failed) |> melt(client, took)
 
-    case Retry.next(client.service, client.progress, :failed, nil) do
+    case Retry.next(client.service, client.progress, {:retry, :failed}, nil) do
       {delay, progress} ->
         World.at(world, world.now + whole(delay), {:attempt, %{client | progress: progress}})
 
