@@ -19,16 +19,21 @@ defmodule ExternalService.Attempt do
 
   @doc "Returns the outcome, and how many nanoseconds the function took; 0 where the breaker does not ask."
   @spec run(Service.t(), (() -> term())) :: {outcome(), non_neg_integer()}
-  def run(%{rate_limit: nil, concurrency: nil, until: nil, timeout: :infinity, watch: watch} = service, fun)
-      when watch != :durations do
-    %{retry: retry, name: name} = service
-    {perform(retry, name, fun), 0}
+  def run(service, fun) do
+    case service do
+      %{rate_limit: nil, concurrency: nil, until: nil, timeout: :infinity, watch: watch, retry: retry, name: name}
+      when watch != :durations ->
+        {perform(retry, name, fun), 0}
+
+      _more_to_pass ->
+        limited_by_rate(service, fun)
+    end
   end
 
-  def run(%{rate_limit: nil} = service, fun), do: counted(service, fun)
+  defp limited_by_rate(%{rate_limit: nil} = service, fun), do: counted(service, fun)
 
   # A call that does not get to the function gives back what it took from the rate limit.
-  def run(%{rate_limit: limiter, cost: cost} = service, fun) do
+  defp limited_by_rate(%{rate_limit: limiter, cost: cost} = service, fun) do
     case RateLimiter.take(limiter, cost, Deadline.left_ns(service.until)) do
       {:ok, place} ->
         with {{:error, _refusal}, _duration} = refused <- counted(service, fun) do

@@ -41,7 +41,7 @@ defmodule ExternalService.Call do
   @spec run(:return | :raise, term(), RetryOptions.t() | keyword() | nil, (() -> term())) :: term()
   def run(mode, name, overrides, fun) do
     case Service.get(name) do
-      nil -> name |> Service.none() |> override(overrides) |> spanned(mode, fun)
+      nil -> name |> Service.none() |> override(overrides) |> spanned(mode, nil)
       service when overrides == nil -> spanned(service, mode, fun)
       service -> service |> override(overrides) |> spanned(mode, fun)
     end
@@ -89,15 +89,15 @@ defmodule ExternalService.Call do
     Validation.check_given!(:call, own)
     Fallback.check!(own[:fallback], service.module)
     {route, own} = Keyword.split(own, @route_options)
-    service |> struct!(own) |> routed(route)
+    service |> struct!(own) |> bound_for(route)
   end
 
-  defp routed(service, []), do: service
+  defp bound_for(service, []), do: service
 
-  defp routed(%{breaker: {Endpoints, endpoints}} = service, route),
+  defp bound_for(%{breaker: {Endpoints, endpoints}} = service, route),
     do: %{service | route: Choice.route!(endpoints, route[:key], Keyword.fetch(route, :endpoint))}
 
-  defp routed(service, route) do
+  defp bound_for(service, route) do
     if Keyword.has_key?(route, :endpoint) and service.version != nil,
       do: raise(ArgumentError, "#{inspect(service.name)} has no endpoints, so none of them can be called")
 
@@ -137,7 +137,8 @@ defmodule ExternalService.Call do
     cover({:error, %ServiceNotStarted{context: %{service: name}}, 0}, service)
   end
 
-  defp covered(%{version: nil} = service, _fun), do: not_started(service)
+  # There is no function to run where there is no service.
+  defp covered(service, nil), do: not_started(service)
   defp covered(%{fallback: nil, deadline: :infinity} = service, fun), do: inherited(Deadline.current(), service, fun)
   defp covered(%{fallback: nil} = service, fun), do: bounded(service, fun)
   defp covered(service, fun), do: service |> bounded(fun) |> cover(service)
@@ -183,8 +184,21 @@ defmodule ExternalService.Call do
 
   defp through(service, fun), do: attempt(service, fun, Retry.first())
 
-  @spec attempt(Service.t(), (() -> term()), Retry.progress()) :: outcome()
-  defp attempt(%{breaker: {Endpoints, endpoints}} = service, fun, progress) do
+  @spec attempt(Service.t(), fun(), Retry.progress()) :: outcome()
+  defp attempt(%{breaker: breaker, name: name} = service, fun, progress) do
+    case breaker do
+      {Endpoints, endpoints} -> routed(endpoints, service, fun, progress)
+      _one when is_function(fun, 1) -> attempt(service, with_argument(service, fun), progress)
+      {backend, config} -> name |> backend.admit(config) |> entered(service, fun, progress)
+      nil -> admitted(service, fun, progress, 0)
+    end
+  end
+
+  defp entered({:ok, permit}, service, fun, progress), do: admitted(service, fun, progress, permit)
+  defp entered({:open, retry_after}, service, _fun, progress), do: refuse(service, retry_after, progress)
+
+  # The service's own breaker is a hand's; then one of the endpoints is chosen, and asked.
+  defp routed(endpoints, service, fun, progress) do
     with {:ok, _permit} <- Installed.enter(service),
          route = service.route || Choice.route(nil, :error),
          {:ok, at, fun_there, permit} <- Choice.choose(endpoints, service, route, fun) do
@@ -195,23 +209,12 @@ defmodule ExternalService.Call do
     end
   end
 
-  defp attempt(%{argument: argument} = service, fun, progress) when is_function(fun, 1) do
-    case argument do
-      {:ok, term} ->
-        attempt(service, fn -> fun.(term) end, progress)
+  defp with_argument(%{argument: {:ok, term}}, fun), do: fn -> fun.(term) end
 
-      :none ->
-        raise ArgumentError,
-              "the function given to a call of #{inspect(service.name)} takes an argument, which would be the endpoint, but " <>
-                "that service was started without `:endpoints`"
-    end
-  end
-
-  defp attempt(service, fun, progress) do
-    case Installed.enter(service) do
-      {:ok, permit} -> admitted(service, fun, progress, permit)
-      {:open, retry_after} -> refuse(service, retry_after, progress)
-    end
+  defp with_argument(%{name: name}, _fun) do
+    raise ArgumentError,
+          "the function given to a call of #{inspect(name)} takes an argument, which would be the endpoint, but that " <>
+            "service was started without `:endpoints`"
   end
 
   defp refuse(%{name: name} = service, retry_after, progress) do

@@ -112,14 +112,14 @@ defmodule ExternalService.CircuitBreaker.Installed do
 
   @doc "Lets an attempt through, or says for how long not."
   @spec enter(Service.t()) :: {:ok, term()} | {:open, non_neg_integer() | :infinity | nil}
-  def enter(%Service{breaker: nil}), do: {:ok, 0}
-  def enter(%Service{name: name, breaker: {backend, config}}), do: backend.admit(name, config)
+  def enter(%{breaker: nil}), do: {:ok, 0}
+  def enter(%{name: name, breaker: {backend, config}}), do: backend.admit(name, config)
 
   @doc "Reports how an attempt ended."
   @spec settle(Service.t(), term(), :success | :failure | :ignore, non_neg_integer()) :: :ok
-  def settle(%Service{breaker: nil}, _permit, _outcome, _duration), do: :ok
+  def settle(%{breaker: nil}, _permit, _outcome, _duration), do: :ok
 
-  def settle(%Service{name: name, breaker: {backend, config}}, permit, outcome, duration),
+  def settle(%{name: name, breaker: {backend, config}}, permit, outcome, duration),
     do: backend.report(name, config, permit, outcome, duration)
 
   @doc """
