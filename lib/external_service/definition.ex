@@ -4,6 +4,18 @@ defmodule ExternalService.Definition do
 
   alias ExternalService.ConfigCheck
 
+  @doc "Returns the module of this name that uses the library, or says why there is none."
+  @spec find(String.t()) :: module() | {:error, String.t()}
+  def find(name) do
+    module = Module.concat([name])
+
+    cond do
+      not Code.ensure_loaded?(module) -> {:error, "There is no module #{name}."}
+      not function_exported?(module, :__external_service__, 0) -> {:error, "#{name} does not use ExternalService."}
+      true -> module
+    end
+  end
+
   @doc "Returns what `use ExternalService, options` puts into the module."
   @spec quoted(Macro.t()) :: Macro.t()
   def quoted(options), do: {:__block__, [], [options(options), starting(), calls(), tasks(), questions(), orders()]}

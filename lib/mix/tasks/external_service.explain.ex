@@ -12,6 +12,8 @@ defmodule Mix.Tasks.ExternalService.Explain do
 
   use Mix.Task
 
+  alias ExternalService.Definition
+
   @impl true
   def run([name]) do
     Mix.Task.run("app.config")
@@ -20,15 +22,7 @@ defmodule Mix.Tasks.ExternalService.Explain do
 
   def run(_arguments), do: Mix.raise("Expected the name of a module: mix external_service.explain MyApp.Mail")
 
-  defp service!(name) do
-    module = Module.concat([name])
-
-    cond do
-      not Code.ensure_loaded?(module) -> Mix.raise("There is no module #{name}.")
-      not function_exported?(module, :__external_service__, 0) -> Mix.raise("#{name} does not use ExternalService.")
-      true -> module
-    end
-  end
+  defp service!(name), do: with({:error, why} <- Definition.find(name), do: Mix.raise(why))
 
   # Options that only what is given at the start makes complete are an error here.
   defp explain(module, name) do

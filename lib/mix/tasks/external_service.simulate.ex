@@ -21,6 +21,7 @@ defmodule Mix.Tasks.ExternalService.Simulate do
 
   use Mix.Task
 
+  alias ExternalService.Definition
   alias ExternalService.Simulation.Chart
 
   @switches [
@@ -51,15 +52,7 @@ defmodule Mix.Tasks.ExternalService.Simulate do
     end
   end
 
-  defp service!(name) do
-    module = Module.concat([name])
-
-    cond do
-      not Code.ensure_loaded?(module) -> Mix.raise("There is no module #{name}.")
-      not function_exported?(module, :__external_service__, 0) -> Mix.raise("#{name} does not use ExternalService.")
-      true -> module
-    end
-  end
+  defp service!(name), do: with({:error, why} <- Definition.find(name), do: Mix.raise(why))
 
   # Options that only what is given at the start makes complete are an error here.
   defp simulate(module, name, scenario, options) do
