@@ -9,6 +9,28 @@ defmodule ExternalService.EndpointsTest do
 
   doctest ExternalService.Endpoints
 
+  # Right after it has refused somebody a hand comes and closes it, or opens it for a second.
+  defmodule HandAfterRefusal do
+    alias ExternalService.CircuitBreaker.Local
+
+    def install(service, options) do
+      {hand, options} = Keyword.pop!(options, :hand)
+      with {:ok, breaker} <- Local.install(service, options), do: {:ok, {hand, breaker}}
+    end
+
+    def admit(service, {hand, breaker}) do
+      with {:open, _retry_after} = refusal <- Local.admit(service, breaker) do
+        if hand == :close, do: Local.close(service, breaker), else: Local.open(service, breaker, for: 1_000)
+        refusal
+      end
+    end
+
+    def open(service, {_hand, breaker}, options), do: Local.open(service, breaker, options)
+    def look(service, {_hand, breaker}), do: Local.look(service, breaker)
+    def remove(service, {_hand, breaker}), do: Local.remove(service, breaker)
+    def report(_service, _config, _permit, _outcome, _duration), do: :ok
+  end
+
   @breaker [tolerate: 0, reset: 60_000]
   @abc [endpoints: [:a, :b, :c], circuit_breaker: @breaker]
 
@@ -435,6 +457,28 @@ defmodule ExternalService.EndpointsTest do
       assert ExternalService.state(s) == :open
       VirtualClock.advance(clock, 5_000)
       assert frequencies(s, 20) == %{c: 20}
+    end
+
+    test "that a hand opens again for a shorter time is back when that is over", %{service: s} do
+      clock = start_on_clock(s, @abc)
+      ExternalService.open({s, :b}, reason: :update)
+      assert :b not in went_to(s, 12)
+      ExternalService.open({s, :b}, for: 1_000)
+      assert :b not in went_to(s, 12)
+      VirtualClock.advance(clock, 1_000)
+      assert frequencies(s, 12) == %{a: 4, b: 4, c: 4}
+    end
+
+    test "that a hand changes while it refuses a call is out no longer than the hand says", %{service: s} do
+      for {hand, then} <- [{:close, 0}, {:open, 1_000}] do
+        backend = {HandAfterRefusal, hand: hand}
+        clock = start_on_clock(s, endpoints: [:a, {:b, circuit_breaker: [backend: backend]}], circuit_breaker: @breaker)
+        ExternalService.open({s, :b}, reason: :update)
+        assert :b not in went_to(s, 2)
+        VirtualClock.advance(clock, then)
+        assert frequencies(s, 12) == %{a: 6, b: 6}
+        ExternalService.stop(s)
+      end
     end
 
     test "has permits of its own, for calls made outside", %{service: s} do

@@ -117,13 +117,23 @@ defmodule ExternalService.Endpoints.Choice do
     end
   end
 
-  # One whose probe is under way is not out for long: nobody tells when the probe's process dies.
+  # One whose probe is under way is not out for long: nobody tells when the probe's process dies. And a hand may have come in
+  # after the refusal: what it did is looked at when the endpoint is out, so that it is not out for longer than the hand says.
   defp put_out?(table, place, member, retry_after) do
-    out? = Native.balancer_eject(table, place, Unit.ns(retry_after || Endpoint.unknown()))
-    state = Endpoint.look(member).state
-    if out? and state == :half_open, do: Native.endpoint_let_in(member.handle)
-    out? or state == :forced_open
+    out? = eject?(table, place, retry_after)
+    view = Endpoint.look(member)
+
+    cond do
+      out? and view.state == :forced_open -> eject?(table, place, view[:retry_after])
+      out? and view.state != :open -> Native.endpoint_let_in(member.handle)
+      true -> :ok
+    end
+
+    out? or view.state == :forced_open
   end
+
+  defp eject?(table, place, retry_after),
+    do: Native.balancer_eject(table, place, Unit.ns(retry_after || Endpoint.unknown()))
 
   # Not all of those that refused are out: one may be ramping up, another one more than may be out.
   defp soonest(%Endpoints{table: table, members: members}, refused) do

@@ -23,7 +23,8 @@ defmodule ExternalService.Endpoints.Seat do
   def look(_service, member), do: Endpoint.look(member)
   def ask(_service, member), do: via(member, :ask, [])
   def melt(_service, member), do: via(member, :melt, [])
-  def open(_service, member, options), do: via(member, :open, [options])
+  # It may be open for a shorter time than it was.
+  def open(_service, member, options), do: let_in(member, via(member, :open, [options]))
   def reset(_service, member), do: let_in(member, via(member, :reset, []))
   def close(_service, member), do: let_in(member, via(member, :close, []))
   def bypass(_service, member), do: let_in(member, via(member, :bypass, []))
