@@ -73,7 +73,10 @@ defmodule ExternalService.Service do
 
   @doc "Returns `service` with what `call`, a call's copy of it or of its predecessor, brought along."
   @spec carry(t(), t()) :: t()
-  def carry(%__MODULE__{} = service, %__MODULE__{} = call), do: struct!(service, Map.take(call, @own) |> Map.to_list())
+  def carry(%__MODULE__{} = service, %__MODULE__{} = call) do
+    service = struct!(service, Map.take(call, @own) |> Map.to_list())
+    if service.options[:endpoints], do: service, else: %{service | route: nil}
+  end
 
   @doc "Stands for a service that is not started. One that is called like a module may be that module's."
   @spec none(ExternalService.service()) :: t()

@@ -163,6 +163,22 @@ defmodule ExternalService.EndpointsTest do
       end
     end
 
+    test "of a service that was started without endpoints meanwhile stays with that one", %{service: s} do
+      start_on_clock(s, @abc ++ [retry: [base: 1]])
+
+      attempt =
+        attempting_each([
+          fn -> ExternalService.start(s, circuit_breaker: [tolerate: 100], retry: [base: 1]) && :retry end,
+          :retry,
+          :retry,
+          :retry
+        ])
+
+      assert {:error, %RetriesExhausted{context: context}} = ExternalService.call(s, [max_attempts: 4], attempt)
+      refute Map.has_key?(context, :endpoint)
+      assert ExternalService.counts(s).failures == 3
+    end
+
     test "to an endpoint that is pinned and has gone meanwhile is refused", %{service: s} do
       sleep = fn _ms -> ExternalService.put_endpoints(s, [:b]) end
       ExternalService.start(s, endpoints: [:a, :b], sleep_function: sleep)
