@@ -91,9 +91,14 @@ defmodule ExternalService.Endpoints do
 
     list = list(options[:endpoints], kept, service)
 
+    # All are planned before the first is made: what may raise must not find anything changed.
+    plans =
+      for {endpoint, own} <- list,
+          do: {endpoint, Endpoint.plan(member(kept, endpoint), {service, endpoint}, own, made_of)}
+
     members =
-      for {endpoint, own} <- list do
-        member = Endpoint.new(member(kept, endpoint), {service, endpoint}, own, made_of)
+      for {endpoint, plan} <- plans do
+        member = Endpoint.new(member(kept, endpoint), {service, endpoint}, plan, made_of)
         Endpoint.succeed(member, member(old, endpoint))
       end
 
@@ -250,10 +255,18 @@ defmodule ExternalService.Endpoints do
 
   defp together(counts, sum), do: Map.merge(sum, counts, fn _what, some, more -> some + more end)
 
-  # The new list is in place: those that are not on it have no calls any more but those in flight.
+  # The new list is in place: those that are not on it have no calls any more but those in flight, and those with another
+  # breaker are asked anew.
   @impl true
   def succeed(_service, %__MODULE__{} = endpoints, %__MODULE__{members: old}) do
-    for member <- Tuple.to_list(old), fetch(endpoints, member.endpoint) == :error, do: Endpoint.remove(member)
+    for %{breaker: breaker} = member <- Tuple.to_list(old) do
+      case fetch(endpoints, member.endpoint) do
+        {:ok, %{breaker: ^breaker}} -> :ok
+        {:ok, other} -> Endpoint.let_in(other)
+        :error -> Endpoint.remove(member)
+      end
+    end
+
     :ok
   end
 

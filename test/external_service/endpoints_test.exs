@@ -587,6 +587,18 @@ defmodule ExternalService.EndpointsTest do
       end
     end
 
+    test "that can not be for the last of them leaves the limits of those before", %{service: s} do
+      start_on_clock(s, endpoints: [{:a, concurrency: [limit: 5]}, :b], circuit_breaker: @breaker)
+
+      for wrong <- [concurrency: [wait: 10], circuit_breaker: [slow_rate: 0.5]] do
+        assert is_exception(
+                 raised(fn -> ExternalService.put_endpoints(s, [{:a, concurrency: [limit: 1]}, {:b, [wrong]}]) end)
+               )
+
+        assert Concurrency.limit({s, :a}) == 5
+      end
+    end
+
     test "while calls run loses none of them", %{service: s} do
       ExternalService.start(s, endpoints: [:a, :b, :c], balancer: :random)
 
@@ -724,6 +736,28 @@ defmodule ExternalService.EndpointsTest do
       held(s)
       assert {:error, %ServiceSaturated{context: %{in_flight: 3, limit: 3}}} = went(s)
       assert of(s, :a).in_flight == 3
+    end
+  end
+
+  describe "another breaker" do
+    test "leaves those who are in flight their slots", %{service: s} do
+      start_on_clock(s, endpoints: [:a], concurrency: [limit: 1, per: :endpoint])
+      held(s)
+      ExternalService.reconfigure(s, circuit_breaker: [tolerate: 100])
+      assert {:error, %ServiceSaturated{context: %{in_flight: 1}}} = went(s)
+      ExternalService.reconfigure(s, circuit_breaker: [failure_rate: 0.5])
+      assert of(s, :a).in_flight == 1
+      ExternalService.put_endpoints(s, [{:a, circuit_breaker: [tolerate: 3]}])
+      assert of(s, :a).in_flight == 1
+    end
+
+    test "hears of what it asks for, and takes the calls that the one before refused", %{service: s} do
+      start_on_clock(s, @abc)
+      fail_at(s, :a)
+      assert :a not in went_to(s, 12)
+      ExternalService.reconfigure(s, circuit_breaker: [failure_rate: 0.5])
+      assert frequencies(s, 12) == %{a: 4, b: 4, c: 4}
+      assert of(s, :a).calls == 4
     end
   end
 

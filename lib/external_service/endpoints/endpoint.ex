@@ -47,20 +47,30 @@ defmodule ExternalService.Endpoints.Endpoint do
 
   defp parse_one(endpoint), do: {endpoint, []}
 
-  @doc "Makes an endpoint, or keeps of `kept` what is made of the same."
-  @spec new(t() | nil, {term(), term()}, keyword(), map()) :: t()
-  def new(kept, {_service, endpoint} = name, own, made_of) do
+  @doc "Returns what an endpoint is to be made of, or raises; nothing is made or changed yet."
+  @spec plan(t() | nil, {term(), term()}, keyword(), map()) :: map()
+  def plan(kept, name, own, made_of) do
     {settings, auto?} = made_of.settings.(name, own[:circuit_breaker], kept)
-
-    member =
-      if kept != nil and Keyword.delete(kept.settings, :melt) == Keyword.delete(settings, :melt),
-        do: %{kept | settings: settings},
-        else: make(endpoint, name, settings)
-
-    limited(%{member | weight: own[:weight] || 1, auto?: auto?}, made_of.limit.(own[:concurrency]), made_of)
+    %{settings: settings, auto?: auto?, weight: own[:weight] || 1, limit: made_of.limit.(own[:concurrency])}
   end
 
-  defp make(endpoint, name, settings) do
+  @doc "Makes an endpoint, or keeps of `kept` what is made of the same."
+  @spec new(t() | nil, {term(), term()}, map(), map()) :: t()
+  def new(kept, name, %{settings: settings} = plan, made_of) do
+    member = if kept, do: renewed(kept, name, settings), else: make(name, settings)
+    limited(%{member | weight: plan.weight, auto?: plan.auto?}, plan.limit, made_of)
+  end
+
+  # Where only the breaker is another one, calls in flight are counted on: the limit holds for them.
+  defp renewed(%__MODULE__{settings: old} = kept, name, settings) do
+    cond do
+      Keyword.delete(old, :melt) == Keyword.delete(settings, :melt) -> %{kept | settings: settings}
+      old[:clock] == settings[:clock] -> %{kept | settings: settings, breaker: Installed.install(name, settings)}
+      true -> make(name, settings)
+    end
+  end
+
+  defp make({_service, endpoint} = name, settings) do
     %__MODULE__{
       endpoint: endpoint,
       name: name,
@@ -77,13 +87,15 @@ defmodule ExternalService.Endpoints.Endpoint do
   end
 
   # Who holds a slot or waits for one does so under the new limit.
-  defp limited(%__MODULE__{limit: limit, busy?: busy?} = member, limit, %{busy?: busy?}), do: member
-
-  defp limited(%__MODULE__{concurrency: kept, name: name} = member, limit, %{clock: clock, busy?: busy?}) do
-    options = limit || if(busy?, do: @no_limit)
+  defp limited(%__MODULE__{} = member, limit, %{clock: clock, busy?: busy?}) do
     watch = if busy?, do: :durations, else: Installed.watch(member.settings)
-    concurrency = Concurrency.reconfigure(kept, name, options, clock, member.handle)
-    %{member | limit: limit, busy?: busy?, watch: watch, concurrency: concurrency}
+    member = %{member | watch: watch}
+    if {limit, busy?} == {member.limit, member.busy?}, do: member, else: limited(member, limit, busy?, clock)
+  end
+
+  defp limited(%__MODULE__{concurrency: kept, name: name, handle: handle} = member, limit, busy?, clock) do
+    concurrency = Concurrency.reconfigure(kept, name, limit || if(busy?, do: @no_limit), clock, handle)
+    %{member | limit: limit, busy?: busy?, concurrency: concurrency}
   end
 
   @doc "Sees to what becomes of the endpoint that this one takes the place of: a state that a hand has set goes on."
@@ -140,10 +152,14 @@ defmodule ExternalService.Endpoints.Endpoint do
   def look(%__MODULE__{breaker: {backend, config}, name: name}), do: backend.look(name, config)
 
   @spec reset(t()) :: :ok
-  def reset(%__MODULE__{handle: handle} = member) do
+  def reset(%__MODULE__{} = member) do
     with {backend, config} <- member.breaker, do: backend.reset(member.name, config)
-    Native.endpoint_let_in(handle)
+    let_in(member)
   end
+
+  @doc "Lets the balancer send calls there again; its breaker may still refuse them."
+  @spec let_in(t()) :: :ok
+  def let_in(%__MODULE__{handle: handle}), do: Native.endpoint_let_in(handle)
 
   @spec remove(t()) :: :ok
   def remove(%__MODULE__{breaker: breaker, name: name}), do: Installed.remove(name, breaker)
