@@ -29,22 +29,29 @@ defmodule ExternalService.Instances do
 
   @doc "Returns the instance of a service for a key."
   @spec get(Service.t(), term()) :: Service.t()
-  def get(%Service{instances: nil} = service, key), do: service |> Tables.of(@own_rows) |> find(key)
-  def get(service, key), do: find(service, key)
-
-  defp find(%Service{origin: origin} = service, key) do
-    case look_up(service, key) do
-      [{_key, ^origin, _, _, _, _, _} = row] -> instance(service, row)
-      [] -> if fresh?(service), do: fresh(service, key), else: make(service, key)
-      [row] -> make_again(service, key, row)
+  def get(%Service{} = service, key) do
+    case located(service, key) do
+      {%Service{origin: origin} = service, [{_key, origin, _, _, _, _, _} = row]} -> instance(service, row)
+      {service, [row]} -> make_again(service, key, row)
+      {service, []} -> if fresh?(service), do: fresh(service, key), else: make(service, key)
     end
   end
 
-  # The table may be gone, with the application or with a service that was stopped.
+  # There may be no table yet, or it is gone with its owner: then the owner is asked for one. If that is not there either,
+  # or the service was stopped, there is nothing to look into.
+  defp located(%Service{} = service, key) do
+    with nil <- look_up(service, key) do
+      service = Tables.of(service, @own_rows)
+      {service, look_up(service, key) || []}
+    else
+      rows -> {service, rows}
+    end
+  end
+
   defp look_up(%Service{instances: table}, key) do
     :ets.lookup(table, {key})
   rescue
-    ArgumentError -> []
+    ArgumentError -> nil
   end
 
   @spec instance(Service.t(), row()) :: Service.t()
@@ -67,9 +74,17 @@ defmodule ExternalService.Instances do
 
   defp fresh?(_service), do: false
 
-  defp fresh(service, key) do
-    make = fn -> with %{breaker: {Fresh, _}} <- find(service, key), do: make(service, key) end
+  defp fresh(%Service{name: name, origin: origin} = service, key) do
+    make = fn -> with %Service{origin: ^origin} = now <- Service.started(name), do: made(now, key), else: (_ -> nil) end
     instance(service, {{key}, nil, {Fresh, make}, nil, nil, nil, 0})
+  end
+
+  # A call that began before the options changed has nothing to teach an instance that is made of the new ones.
+  defp made(service, key) do
+    case located(service, key) do
+      {service, []} -> make(service, key)
+      {service, [_row]} -> get(service, key)
+    end
   end
 
   # Of two that come at once, one is first, and its row is both's.
@@ -151,9 +166,22 @@ defmodule ExternalService.Instances do
       (concurrency == nil or Concurrency.idle?(concurrency))
   end
 
-  # Of two who would have it go, one does.
-  defp gone?(%Service{instances: table}, {key, origin, _, _, _, _, _}),
-    do: :ets.select_delete(table, [{{key, origin, :_, :_, :_, :_, :_}, [], [true]}]) == 1
+  # Of two who would have it go, one does. It is taken by its key and not by a pattern, which a key may look like. If it was
+  # made again meanwhile, it is put back.
+  defp gone?(%Service{instances: table, name: name}, {key, origin, breaker, _, _, _, _}) do
+    case :ets.take(table, key) do
+      [{_key, ^origin, _, _, _, _, _}] ->
+        Installed.let_go({name, elem(key, 0)}, breaker)
+        true
+
+      [other] ->
+        unless :ets.insert_new(table, other), do: :ets.update_counter(table, @count, -1)
+        false
+
+      [] ->
+        false
+    end
+  end
 
   # The row at the hand, which moves on first: the row may go.
   defp turn(%Service{instances: table}) do
@@ -174,13 +202,14 @@ defmodule ExternalService.Instances do
 
   @doc "Returns how many instances of a service are remembered."
   @spec count(Service.t()) :: non_neg_integer()
-  def count(%Service{instances: nil}), do: 0
-  def count(%Service{instances: table}), do: :ets.lookup_element(table, @count, 2)
+  def count(%Service{instances: table}) do
+    :ets.lookup_element(table, @count, 2)
+  rescue
+    ArgumentError -> 0
+  end
 
   @doc "Forgets all instances."
   @spec forget(:ets.tid() | nil) :: :ok
-  def forget(nil), do: :ok
-
   def forget(table) do
     :ets.delete(table)
     :ok

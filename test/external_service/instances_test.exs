@@ -246,6 +246,36 @@ defmodule ExternalService.InstancesTest do
       assert count(s) == 20
     end
 
+    test "whose keys look like patterns are evicted alone", %{service: s} do
+      for key <- [:_, :"$1", {:_, :_}, [:"$1" | :_]] do
+        start_on_clock(s, max_instances: 2, circuit_breaker: [consecutive: 1], retry: [max_attempts: 1])
+        call(s, {1, 2}, :retry)
+        call(s, key, :fine)
+        for other <- 1..10, do: call(s, other, :fine)
+        assert {ExternalService.state({s, {1, 2}}), count(s)} == {:open, 2}
+        for other <- 11..12, do: call(s, other, :retry)
+        assert Enum.count([11, 12], &(ExternalService.state({s, &1}) == :open)) == 1
+      end
+    end
+
+    test "are not forgotten for a call that began under other options", %{service: s} do
+      start_on_clock(s, @fragile)
+
+      ExternalService.call({s, 1}, fn ->
+        ExternalService.reconfigure(s, circuit_breaker: [reset: 6_000])
+        call(s, 1, :retry)
+        :retry
+      end)
+
+      assert ExternalService.state({s, 1}) == :open
+    end
+
+    test "that are evicted leave nothing with a backend that knows them by name", %{service: s} do
+      start_on_clock(s, max_instances: 3, circuit_breaker: [backend: StandIn.backend()], retry: [max_attempts: 1])
+      for key <- 1..100, do: call(s, key, :retry)
+      assert {count(s), StandIn.count(:remove)} == {3, 97}
+    end
+
     test "do not need the owner of their table: calls are made, and nothing is remembered", %{service: s} do
       start_on_clock(s, @fragile)
       service = %{ExternalService.Service.started(s) | instances: :ets.whereis(:no_such_table)}

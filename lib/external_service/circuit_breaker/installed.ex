@@ -110,6 +110,15 @@ defmodule ExternalService.CircuitBreaker.Installed do
   def remove(_service, nil), do: :ok
   def remove(service, {backend, config}), do: backend.remove(service, config)
 
+  @doc "Lets go of a breaker that has nothing to remember. A backend may know it by the service's name for ever else."
+  @spec let_go(term(), t()) :: :ok
+  def let_go(service, breaker), do: unless(object?(breaker), do: remove(service, breaker), else: :ok)
+
+  @doc "Returns whether a breaker is nothing but its config: who forgets that has forgotten it."
+  @spec object?(t()) :: boolean()
+  def object?(nil), do: true
+  def object?({backend, _config}), do: function_exported?(backend, :idle?, 2)
+
   @doc "Lets an attempt through, or says for how long not."
   @spec enter(Service.t()) :: {:ok, term()} | {:open, non_neg_integer() | :infinity | nil}
   def enter(%{breaker: nil}), do: {:ok, 0}

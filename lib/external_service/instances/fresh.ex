@@ -1,6 +1,7 @@
 defmodule ExternalService.Instances.Fresh do
   # The breaker of an instance that has seen no failure yet: closed, and nothing behind it. The first failure, or a hand,
-  # makes the instance, and its breaker hears of it. The config is a function that does so.
+  # makes the instance, and its breaker hears of it. The config is a function that does so, or gives `nil` where the service
+  # has become another one.
   @moduledoc false
 
   @behaviour ExternalService.CircuitBreaker
@@ -19,7 +20,10 @@ defmodule ExternalService.Instances.Fresh do
   def report(_service, _make, _permit, _outcome, _duration), do: :ok
 
   @impl true
-  def melt(service, make), do: made(make, :melt, service, [])
+  def melt(service, make) do
+    made(make, :melt, service, [])
+    :ok
+  end
 
   @impl true
   def reset(_service, _make), do: :ok
@@ -40,10 +44,11 @@ defmodule ExternalService.Instances.Fresh do
   def look(_service, _make), do: %{state: :closed, retry_after: 0}
 
   defp made(make, function, service, arguments) do
-    {backend, config} = make.().breaker
-
-    if Code.ensure_loaded?(backend) and function_exported?(backend, function, length(arguments) + 2),
-      do: apply(backend, function, [service, config | arguments]),
-      else: {:error, :not_found}
+    with %{breaker: {backend, config}} <- make.(),
+         true <- Code.ensure_loaded?(backend) and function_exported?(backend, function, length(arguments) + 2) do
+      apply(backend, function, [service, config | arguments])
+    else
+      _nothing -> {:error, :not_found}
+    end
   end
 end

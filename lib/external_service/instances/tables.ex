@@ -1,6 +1,7 @@
 defmodule ExternalService.Instances.Tables do
   # Owns the tables of instances, so that they outlive whoever asks for the first. It is asked once for each service, when
-  # its first instance is made; without it calls work as well, and instances are not remembered.
+  # its first instance is made, and again if it has died since; without it calls work as well, and instances are not
+  # remembered.
   @moduledoc false
 
   use GenServer
@@ -30,10 +31,8 @@ defmodule ExternalService.Instances.Tables do
     do: {:reply, Service.alone(name, fn -> with_table(name, rows) end), nil}
 
   defp with_table(name, rows) do
-    case Service.started(name) do
-      %Service{instances: nil} = service -> add(service, rows)
-      service -> service
-    end
+    with %Service{instances: table} = service <- Service.started(name),
+         do: if(:ets.info(table, :size) == :undefined, do: add(service, rows), else: service)
   end
 
   defp add(service, rows) do
