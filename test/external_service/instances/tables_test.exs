@@ -7,11 +7,12 @@ defmodule ExternalService.Instances.TablesTest do
   alias ExternalService.{Instances, Service}
   alias ExternalService.Instances.Tables
 
-  # Its supervisor starts it again.
-  defp kill do
+  # Its supervisor starts it again; its tables may outlive it by a moment.
+  defp kill(service) do
     old = Process.whereis(Tables)
     Process.exit(old, :kill)
     eventually(fn -> Process.whereis(Tables) not in [nil, old] end)
+    eventually(fn -> :ets.info(Service.started(service).instances) == :undefined end)
   end
 
   defp fail_at(service, key), do: ExternalService.call({service, key}, fn -> :retry end)
@@ -20,7 +21,7 @@ defmodule ExternalService.Instances.TablesTest do
   test "a service gets a new table when the owner of its table was killed", %{service: s} do
     start_on_clock(s, circuit_breaker: [tolerate: 0], retry: [max_attempts: 1])
     fail_at(s, 1)
-    kill()
+    kill(s)
     assert count(s) == 0
     fail_at(s, 2)
     assert {count(s), ExternalService.state({s, 2})} == {1, :open}
@@ -29,7 +30,7 @@ defmodule ExternalService.Instances.TablesTest do
   test "a call that fails after that is remembered in the new table", %{service: s} do
     start_on_clock(s, circuit_breaker: [tolerate: 0], retry: [max_attempts: 1])
     fail_at(s, 1)
-    ExternalService.call({s, 2}, fn -> kill() && :retry end)
+    ExternalService.call({s, 2}, fn -> kill(s) && :retry end)
     assert {count(s), ExternalService.state({s, 2})} == {1, :open}
   end
 end
