@@ -12,7 +12,7 @@ defmodule ExternalService.Instances.TablesTest do
     old = Process.whereis(Tables)
     Process.exit(old, :kill)
     eventually(fn -> Process.whereis(Tables) not in [nil, old] end)
-    eventually(fn -> :ets.info(Service.started(service).instances) == :undefined end)
+    eventually(fn -> :ets.info(Service.started(service).instances) == :undefined end, 10_000_000)
   end
 
   defp fail_at(service, key), do: ExternalService.call({service, key}, fn -> :retry end)
