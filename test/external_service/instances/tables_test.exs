@@ -7,12 +7,12 @@ defmodule ExternalService.Instances.TablesTest do
   alias ExternalService.{Instances, Service}
   alias ExternalService.Instances.Tables
 
-  # Its supervisor starts it again; its tables may outlive it by a moment.
+  # Its supervisor starts it again, when the tables it had are gone.
   defp kill(service) do
     old = Process.whereis(Tables)
+    table = Service.started(service).instances
     Process.exit(old, :kill)
-    eventually(fn -> Process.whereis(Tables) not in [nil, old] end)
-    eventually(fn -> :ets.info(Service.started(service).instances) == :undefined end, 10_000_000)
+    eventually(fn -> Process.whereis(Tables) not in [nil, old] and :ets.info(table) == :undefined end, 100_000_000)
   end
 
   defp fail_at(service, key), do: ExternalService.call({service, key}, fn -> :retry end)
