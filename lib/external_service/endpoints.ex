@@ -70,38 +70,32 @@ defmodule ExternalService.Endpoints do
     with {:ok, place} <- Map.fetch(index, endpoint), do: {:ok, elem(members, place)}
   end
 
-  # Makes the endpoints that a service's options describe. Those that `kept`, the running service, has with the same
-  # options stay as they are; a state that a hand has set in `old` goes over in any case.
+  # What the endpoints that a service's options describe are to be made of. Nothing is made or changed yet: what may raise
+  # must not find anything changed.
   @doc false
-  @spec install(
-          term(),
-          keyword(),
-          Service.t(),
-          Service.t() | nil,
-          (term(), keyword() | nil, Endpoint.t() | nil -> {keyword(), boolean()})
-        ) ::
-          {module(), t()}
-  def install(service, options, kept, old, settings) do
-    made_of = %{
-      settings: settings,
-      limit: &limit(options[:concurrency], &1),
-      clock: options[:clock],
-      busy?: options[:balancer] == :least_busy
-    }
+  @spec plan(term(), keyword(), Service.t(), (term(), keyword() | nil, Endpoint.t() | nil -> {keyword(), boolean()})) ::
+          [{endpoint(), keyword(), map()}]
+  def plan(service, options, kept, settings) do
+    made_of = %{settings: settings, limit: &limit(options[:concurrency], &1)}
 
-    list = list(options[:endpoints], kept, service)
+    for {endpoint, own} <- list(options[:endpoints], kept, service),
+        do: {endpoint, own, Endpoint.plan(member(kept, endpoint), {service, endpoint}, own, made_of)}
+  end
 
-    # All are planned before the first is made: what may raise must not find anything changed.
-    plans =
-      for {endpoint, own} <- list,
-          do: {endpoint, Endpoint.plan(member(kept, endpoint), {service, endpoint}, own, made_of)}
+  # Makes them. Those that `kept`, the running service, has with the same options stay as they are; a state that a hand has
+  # set in `old` goes over in any case.
+  @doc false
+  @spec install(term(), keyword(), Service.t(), Service.t() | nil, [{endpoint(), keyword(), map()}]) :: {module(), t()}
+  def install(service, options, kept, old, plans) do
+    made_of = %{clock: options[:clock], busy?: options[:balancer] == :least_busy}
 
     members =
-      for {endpoint, plan} <- plans do
+      for {endpoint, _own, plan} <- plans do
         member = Endpoint.new(member(kept, endpoint), {service, endpoint}, plan, made_of)
         Endpoint.succeed(member, member(old, endpoint))
       end
 
+    list = for {endpoint, own, _plan} <- plans, do: {endpoint, own}
     endpoints = new(service, options, {list, members}, old)
     goes_on(endpoints, kept)
     {__MODULE__, endpoints}

@@ -134,8 +134,11 @@ defmodule ExternalService.Lifecycle do
     clock = options[:clock]
     sleep = options[:sleep_function] || sleep(clock)
     # In this order, since what may raise must not find anything changed.
+    plans =
+      if options[:endpoints], do: Endpoints.plan(name, options, kept, &endpoint_settings(&1, &2, &3, {options, retry}))
+
     rate_limit = RateLimiter.reconfigure(kept.rate_limit, name, options[:rate_limit], sleep, clock)
-    installed = breaker(name, breaker, kept, old, {options, retry})
+    installed = breaker(name, breaker, kept, old, {options, plans})
 
     %Service{
       name: name,
@@ -163,11 +166,8 @@ defmodule ExternalService.Lifecycle do
     }
   end
 
-  defp breaker(name, settings, kept, old, {options, retry}) do
-    if options[:endpoints],
-      do: Endpoints.install(name, options, kept, old, &endpoint_settings(&1, &2, &3, {options, retry})),
-      else: plain_breaker(name, settings, kept)
-  end
+  defp breaker(name, settings, kept, _old, {_options, nil}), do: plain_breaker(name, settings, kept)
+  defp breaker(name, _settings, kept, old, {options, plans}), do: Endpoints.install(name, options, kept, old, plans)
 
   # The breaker options of one endpoint, `own` being those that it has on top of the service's, and whether its window is
   # sized by itself.

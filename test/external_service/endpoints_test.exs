@@ -739,6 +739,14 @@ defmodule ExternalService.EndpointsTest do
     end
   end
 
+  test "reconfigure/2 with endpoints that can not be leaves the rate limit as it is", %{service: s} do
+    limit = [limit: 3, per: 1_000, wait: false]
+    start_on_clock(s, @abc ++ [rate_limit: limit])
+    changes = [rate_limit: Keyword.put(limit, :limit, 1), endpoints: fn -> raise "no list" end]
+    assert_raise RuntimeError, fn -> ExternalService.reconfigure(s, changes) end
+    for _ <- 1..3, do: assert(went(s) in [:a, :b, :c])
+  end
+
   describe "another breaker" do
     test "leaves those who are in flight their slots", %{service: s} do
       start_on_clock(s, endpoints: [:a], concurrency: [limit: 1, per: :endpoint])
