@@ -19,6 +19,7 @@ defmodule ExternalService.Call do
     Deadline,
     Endpoints,
     Fallback,
+    Instances,
     Options,
     Retry,
     RetryOptions,
@@ -267,7 +268,7 @@ defmodule ExternalService.Call do
   # The attempt was none, but the call has given up. A probe is no failure for what went before it.
   defp conclude({{:error, :late}, _duration}, %{melt: :per_call} = service, _fun, progress, permit)
        when elem(progress, 0) > 1 and not is_tuple(permit) do
-    Installed.settle(service, permit, :failure, 0)
+    failed(service, permit, 0)
     too_late(service, Retry.attempts(progress), Retry.reason(progress))
   end
 
@@ -296,8 +297,13 @@ defmodule ExternalService.Call do
   defp melt(%{melt: :per_call}, permit, _duration) when not is_tuple(permit), do: permit
 
   defp melt(service, permit, duration) do
-    Installed.settle(service, permit, :failure, duration)
+    failed(service, permit, duration)
     nil
+  end
+
+  defp failed(service, permit, duration) do
+    Installed.settle(service, permit, :failure, duration)
+    Instances.keep(service)
   end
 
   # The service may have been stopped, changed or started afresh while the call waited.
@@ -312,7 +318,7 @@ defmodule ExternalService.Call do
   end
 
   defp give_up(service, why, progress, {permit, duration}, failure) do
-    if permit, do: Installed.settle(service, permit, :failure, duration)
+    if permit, do: failed(service, permit, duration)
     if why == :empty, do: Telemetry.budget_empty(service.name, Attempt.reason(failure))
     given_up(failure, why, service, Retry.attempts(progress) + 1)
   end

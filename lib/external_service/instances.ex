@@ -90,11 +90,40 @@ defmodule ExternalService.Instances do
   # Of two that come at once, one is first, and its row is both's.
   defp make(%Service{instances: table} = service, key) do
     row = row(service, key)
-    if room?(service) and not :ets.insert_new(table, row), do: :ets.update_counter(table, @count, -1)
+    insert(service, row)
     instance(service, List.first(:ets.lookup(table, {key}), row))
   rescue
     ArgumentError -> instance(service, row(service, key))
   end
+
+  defp insert(%Service{instances: table} = service, row),
+    do: if(room?(service) and not :ets.insert_new(table, row), do: :ets.update_counter(table, @count, -1))
+
+  @doc """
+  Sees to it that the failure of a call is remembered whose instance was forgotten while the call was in flight.
+
+  Nobody knows of calls in flight where there is no limit to count them, so an instance that has any may go like one that is
+  idle.
+  """
+  @spec keep(Service.t()) :: :ok
+  def keep(%Service{instances: table, part: nil, name: {_, key} = name, breaker: breaker} = service)
+      when table != nil do
+    if breaker != nil and Installed.object?(breaker), do: keep(service, key, name, look_up(service, key))
+    :ok
+  rescue
+    ArgumentError -> :ok
+  end
+
+  def keep(_service), do: :ok
+
+  defp keep(service, key, _name, []), do: insert(service, row_of(service, key))
+
+  # It was made again before the call failed.
+  defp keep(%Service{origin: origin, breaker: breaker}, _key, name, [{_, origin, {backend, config} = other, _, _, _, _}])
+       when other != breaker,
+       do: backend.melt(name, config)
+
+  defp keep(_service, _key, _name, _row), do: :ok
 
   # Whose row was made of other options makes place for the new one: a state that a hand has set goes over.
   defp make_again(%Service{instances: table, name: name} = service, key, {_key, _origin, old, _, _, _, _}) do
@@ -119,6 +148,9 @@ defmodule ExternalService.Instances do
      Concurrency.new(name, options[:concurrency], options[:clock]), Retry.budget(%Service{}, service.retry, clock),
      now(service)}
   end
+
+  defp row_of(%Service{breaker: breaker, rate_limit: rate_limit, concurrency: concurrency} = instance, key),
+    do: {{key}, instance.origin, breaker, rate_limit, concurrency, instance.budget, now(instance)}
 
   defp now(%Service{options: options, clock: clock}),
     do: if(options[:idle_timeout] == :infinity, do: 0, else: div(Native.clock_now(clock), 1_000_000))

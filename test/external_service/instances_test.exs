@@ -270,6 +270,21 @@ defmodule ExternalService.InstancesTest do
       assert ExternalService.state({s, 1}) == :open
     end
 
+    test "that are evicted during a call remember its failure all the same", %{service: s} do
+      for made_again? <- [false, true], retry <- [[max_attempts: 1], [max_attempts: 2, base: 1]] do
+        start_on_clock(s, max_instances: 3, circuit_breaker: [consecutive: 1, tolerate: :infinity], retry: retry)
+
+        ExternalService.call({s, 1}, fn ->
+          for key <- 10..30, do: call(s, key, :fine)
+          if made_again?, do: call(s, 1, :fine)
+          :retry
+        end)
+
+        assert {ExternalService.state({s, 1}), count(s)} == {:open, 3}
+        ExternalService.stop(s)
+      end
+    end
+
     test "that are evicted leave nothing with a backend that knows them by name", %{service: s} do
       start_on_clock(s, max_instances: 3, circuit_breaker: [backend: StandIn.backend()], retry: [max_attempts: 1])
       for key <- 1..100, do: call(s, key, :retry)
