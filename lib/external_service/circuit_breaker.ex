@@ -47,7 +47,7 @@ defmodule ExternalService.CircuitBreaker do
   """
 
   alias ExternalService.CircuitBreaker.{Installed, Permit}
-  alias ExternalService.{CircuitBreakerOpen, Service, ServiceNotStarted, Telemetry}
+  alias ExternalService.{CircuitBreakerOpen, Instances, Service, ServiceNotStarted, Telemetry}
 
   # What the core's clock can count, in nanoseconds.
   @longest 0x7FFF_FFFF_FFFF_FFFF
@@ -190,9 +190,12 @@ defmodule ExternalService.CircuitBreaker do
   @spec report(Permit.t(), outcome(), non_neg_integer()) :: :ok
   def report(%Permit{service: service} = permit, outcome, duration \\ 0)
       when outcome in [:success, :failure, :ignore] and is_integer(duration) and duration >= 0 do
-    if Permit.first_report?(permit),
-      do: Installed.settle(service, permit.permit, outcome, min(duration * 1_000_000, @longest)),
-      else: :ok
+    if Permit.first_report?(permit) do
+      Installed.settle(service, permit.permit, outcome, min(duration * 1_000_000, @longest))
+      if outcome == :failure, do: Instances.keep(service)
+    end
+
+    :ok
   end
 
   @doc """

@@ -285,6 +285,14 @@ defmodule ExternalService.InstancesTest do
       end
     end
 
+    test "that are evicted remember a failure that is reported by hand, too", %{service: s} do
+      start_on_clock(s, max_instances: 3, circuit_breaker: [consecutive: 1])
+      {:ok, permit} = CircuitBreaker.admit({s, 1})
+      for key <- 10..30, do: call(s, key, :fine)
+      CircuitBreaker.report(permit, :failure)
+      assert ExternalService.state({s, 1}) == :open
+    end
+
     test "that are evicted leave nothing with a backend that knows them by name", %{service: s} do
       start_on_clock(s, max_instances: 3, circuit_breaker: [backend: StandIn.backend()], retry: [max_attempts: 1])
       for key <- 1..100, do: call(s, key, :retry)

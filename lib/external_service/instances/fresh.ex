@@ -4,43 +4,23 @@ defmodule ExternalService.Instances.Fresh do
   # has become another one.
   @moduledoc false
 
-  @behaviour ExternalService.CircuitBreaker
-
-  @impl true
-  def install(_service, _options), do: raise(ArgumentError, "it is made where an instance is looked for")
-
-  @impl true
   def ask(_service, _make), do: :ok
-
-  @impl true
   def admit(_service, _make), do: {:ok, 0}
 
-  @impl true
   def report(service, make, _permit, :failure, _duration), do: melt(service, make)
   def report(_service, _make, _permit, _outcome, _duration), do: :ok
 
-  @impl true
   def melt(service, make) do
     made(make, :melt, service, [])
     :ok
   end
 
-  @impl true
   def reset(_service, _make), do: :ok
-
-  @impl true
   def close(_service, _make), do: :ok
-
-  @impl true
   def remove(_service, _make), do: :ok
 
-  @impl true
   def open(service, make, options), do: made(make, :open, service, [options])
-
-  @impl true
   def bypass(service, make), do: made(make, :bypass, service, [])
-
-  @impl true
   def look(_service, _make), do: %{state: :closed, retry_after: 0}
 
   defp made(make, function, service, arguments) do
