@@ -197,13 +197,22 @@ defmodule ExternalService.Endpoints do
   end
 
   # One that is open takes calls all the same where no more may be out.
-  defp callable?(%__MODULE__{members: members, clock: clock, max_ejected: max}) do
-    staying = members |> Tuple.to_list() |> Enum.reject(&Endpoint.draining?/1)
-    {out, still_in} = Enum.split_with(staying, &Endpoint.out?(&1, clock))
-    room = div(length(staying) * max, 1_000_000) - length(out)
+  defp callable?(%__MODULE__{clock: clock} = endpoints) do
+    still_in = endpoints |> staying() |> Enum.reject(&Endpoint.out?(&1, clock))
 
-    Enum.any?(still_in, &Endpoint.available?/1) or Enum.count(still_in, &(not Endpoint.forced_open?(&1))) > max(room, 0)
+    Enum.any?(still_in, &Endpoint.available?/1) or
+      Enum.count(still_in, &(not Endpoint.forced_open?(&1))) > max(room(endpoints), 0)
   end
+
+  # How many more may be out; below zero where some have begun to drain since.
+  @doc false
+  @spec room(t()) :: integer()
+  def room(%__MODULE__{clock: clock, max_ejected: max} = endpoints) do
+    staying = staying(endpoints)
+    div(length(staying) * max, 1_000_000) - Enum.count(staying, &Endpoint.out?(&1, clock))
+  end
+
+  defp staying(%__MODULE__{members: members}), do: members |> Tuple.to_list() |> Enum.reject(&Endpoint.draining?/1)
 
   # Whose failure it was is not known.
   @impl true

@@ -366,6 +366,23 @@ defmodule ExternalService.EndpointsTest do
       end
     end
 
+    test "counts as out while its probe is under way, but only as many do as max_ejected says", %{service: s} do
+      for {max, limit} <- [{0.5, :some}, {1.0, :none}] do
+        breaker = [half_open: true] ++ @breaker
+        clock = start_on_clock(s, endpoints: [:a, :b], circuit_breaker: breaker, max_ejected: max)
+        for endpoint <- [:a, :b], do: fail_at(s, endpoint)
+        went_to(s, 4)
+        VirtualClock.advance(clock, 60_000)
+        probes = for endpoint <- [:a, :b], do: held(s, endpoint: endpoint)
+        assert ExternalService.available?(s) == (limit == :some)
+        if limit == :some, do: assert(went(s) in [:a, :b]), else: assert({:error, %NoEndpoint{}} = went(s))
+        assert states(s) == [a: :half_open, b: :half_open]
+        for {pid, _at} <- probes, do: send(pid, :go)
+        soon(fn -> states(s) == [a: :closed, b: :closed] end)
+        ExternalService.stop(s)
+      end
+    end
+
     test "and alone stays in, unless max_ejected says all", %{service: s} do
       start_on_clock(s, endpoints: [:a], circuit_breaker: @breaker)
       fail_at(s, :a)

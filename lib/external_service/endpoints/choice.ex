@@ -88,9 +88,19 @@ defmodule ExternalService.Endpoints.Choice do
 
   defp pick(endpoints, hash, tried, refused) do
     case next(endpoints.table, hash, tried, refused) do
-      nil -> {:none, soonest(endpoints, refused)}
+      nil -> stay_or_none(endpoints, refused)
       place -> try_at(endpoints, hash, tried, refused, place)
     end
+  end
+
+  # Nobody is out while its probe is under way, and yet it takes no other calls: where more are like that than may be out,
+  # one of them takes this one, as if open.
+  defp stay_or_none(%Endpoints{members: members} = endpoints, refused) do
+    probed = for place <- refused, member = elem(members, place), Endpoint.look(member).state == :half_open, do: member
+
+    if length(probed) > max(Endpoints.room(endpoints), 0),
+      do: {:ok, hd(probed), nil, 0},
+      else: {:none, soonest(endpoints, refused)}
   end
 
   # One that was tried is better than one that has just refused.
