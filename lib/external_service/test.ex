@@ -181,10 +181,13 @@ defmodule ExternalService.Test do
     slept = for {__MODULE__, :slept, ms} <- messages(), do: ms
 
     unless slept == expected,
-      do: flunk!("expected the waits #{inspect(expected)}, but they were #{inspect(slept)}. #{hint(slept)}")
+      do: flunk!("expected the waits #{numbers(expected)}, but they were #{numbers(slept)}. #{hint(slept)}")
 
     slept
   end
+
+  # Most waits are also codes of letters.
+  defp numbers(list), do: inspect(list, charlists: :as_lists)
 
   defp hint([]), do: "Is the service's `sleep_function` a `recording_sleep()` of this test?"
   defp hint(_slept), do: ""

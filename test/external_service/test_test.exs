@@ -262,8 +262,14 @@ defmodule ExternalService.TestTest do
 
       for wrong <- [[], [100], [200, 100], [100, 200, 400]] do
         assert failure(fn -> assert_slept(wrong) end) =~
-                 "expected the waits #{inspect(wrong)}, but they were [100, 200]"
+                 "expected the waits #{inspect(wrong, charlists: :as_lists)}, but they were [100, 200]"
       end
+    end
+
+    test "shows numbers as numbers, also those that are letters' codes", %{service: s} do
+      ExternalService.start(s, sleep_function: recording_sleep(), retry: [base: 100, max_attempts: 2])
+      assert {:error, %RetriesExhausted{}} = ExternalService.call(s, fn -> :retry end)
+      assert failure(fn -> assert_slept([101]) end) =~ "expected the waits [101], but they were [100]"
     end
 
     test "of nothing slept passes for none, and else asks for the sleep function" do
