@@ -73,7 +73,7 @@ defmodule ExternalService.Contract do
     {ExternalService.ServiceNotStarted, 500, false}
   ]
 
-  @errors_here [ExternalService.AttemptTimeout, ExternalService.DeadlineExceeded]
+  @errors_here [ExternalService.AttemptTimeout, ExternalService.DeadlineExceeded, ExternalService.NoEndpoint]
 
   @doc "The tables, by their titles."
   @spec tables() :: [{String.t(), String.t()}]
