@@ -37,9 +37,9 @@ defmodule ExternalService do
 
   ## What a call passes
 
-  Outermost first: telemetry span, retry loop, circuit breaker, rate limit, concurrency limit, the function, the
-  classification of its result, the report to the breaker. A refusal ends the call: it is not retried, it is no failure,
-  and what outer layers gave is given back.
+  Outermost first: telemetry span, fallback, deadline, retry loop, circuit breaker, rate limit, concurrency limit, attempt
+  timeout, the function, the classification of its result, the report to the breaker. A refusal ends the call: it is not
+  retried, it is no failure, and what outer layers gave is given back.
 
   ## Options of a service
 
@@ -143,7 +143,12 @@ defmodule ExternalService do
     * `{:error, %ExternalService.CircuitBreakerOpen{}}` - the breaker let no (further) attempt through
     * `{:error, %ExternalService.RateLimited{}}` - its turn would not have come within the rate limit's `:wait`
     * `{:error, %ExternalService.ServiceSaturated{}}` - it got no slot
+    * `{:error, %ExternalService.AttemptTimeout{}}` - every attempt failed, the last one by taking longer than `:timeout`
+    * `{:error, %ExternalService.DeadlineExceeded{}}` - the time for the call is over
+    * `{:error, %ExternalService.NoEndpoint{}}` - none of the service's endpoints can be called
     * `{:error, %ExternalService.ServiceNotStarted{}}`
+
+  Or what the service's `:fallback` has in the place of any of these.
   """
   @spec call(service(), retriable_function()) :: error() | term()
   def call(service, fun) when is_function(fun), do: Call.run(:return, service, nil, fun)
@@ -431,7 +436,8 @@ defmodule ExternalService do
   `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
   replaced), and the functions of `ExternalService` without the service: `call/1`, `call/2`, `call!/1`, `call!/2`,
   `call_async/1`, `call_async/2`, `call_async_stream/2` to `call_async_stream/4`, `available?/0`, `blown?/0`,
-  `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`, `reset_all/0`.
+  `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`, `reset_all/0`, `reconfigure/1`,
+  `endpoints/0`, `put_endpoints/1`, `drain/1`.
 
   The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
   again the service starts afresh.

@@ -83,7 +83,7 @@ end
 
 defmodule ExternalService.CircuitBreakerOpen do
   @moduledoc """
-  The service's circuit breaker refused the call; nothing was sent.
+  The service's circuit breaker refused an attempt of the call. It was not made; those before it were.
 
   `context` has `:service` and `:retry_after`: milliseconds until the breaker can be tried again, or `:infinity`.
   """
@@ -95,7 +95,8 @@ end
 
 defmodule ExternalService.RateLimited do
   @moduledoc """
-  The service's rate limit refused the call: its turn would not have come within `:wait`. Nothing was sent.
+  The service's rate limit refused an attempt of the call: its turn would not have come within `:wait`. It was not made;
+  those before it were.
 
   `context` has `:service` and `:retry_after`: milliseconds until such a call can go out, or `:infinity` if it costs more
   than the limit.
@@ -108,7 +109,8 @@ end
 
 defmodule ExternalService.ServiceSaturated do
   @moduledoc """
-  The service's concurrency limit refused the call: there was no free slot, or none within `:wait`. Nothing was sent.
+  The service's concurrency limit refused an attempt of the call: there was no free slot, or none within `:wait`. It was
+  not made; those before it were.
 
   `context` has `:service`, `:limit`, `:in_flight` and `:queued`.
   """
@@ -120,7 +122,7 @@ end
 
 defmodule ExternalService.NoEndpoint do
   @moduledoc """
-  None of the service's endpoints could be called; nothing was sent.
+  None of the service's endpoints could be called when an attempt was due. It was not made; those before it were.
 
   `context` has `:service`, `:endpoints` and `:retry_after`: milliseconds until the first of them can be tried again, or
   `:infinity`.

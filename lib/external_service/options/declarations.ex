@@ -92,7 +92,9 @@ defmodule ExternalService.Options.Declarations do
     ],
     sleep_function: [
       type: {:fun, 1},
-      doc: "Called with the milliseconds of every wait. Default: the calling process sleeps, on the service's `:clock`."
+      doc:
+        "Called with the milliseconds of every wait for a retry or the rate limit. Default: the calling process sleeps, on " <>
+          "the service's `:clock`."
     ],
     clock: [
       type: {:struct, @virtual_clock},
