@@ -12,6 +12,13 @@ defmodule ExternalService.Simulation.Agenda do
   @spec put(t(), integer(), term()) :: t()
   def put({turn, heap}, at, event), do: {turn + 1, meld({at, turn, event, []}, heap)}
 
+  @doc "Returns a turn for something that is put down later, as if it were now."
+  @spec turn(t()) :: {non_neg_integer(), t()}
+  def turn({turn, heap}), do: {turn, {turn + 1, heap}}
+
+  @spec put(t(), integer(), non_neg_integer(), term()) :: t()
+  def put({next, heap}, at, turn, event), do: {next, meld({at, turn, event, []}, heap)}
+
   @spec pop(t()) :: {integer(), term(), t()} | :empty
   def pop({_turn, nil}), do: :empty
   def pop({turn, {at, _, event, rest}}), do: {at, event, {turn, pair(rest)}}

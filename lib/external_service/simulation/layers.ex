@@ -83,9 +83,8 @@ defmodule ExternalService.Simulation.Layers do
   defp acquired(:full, world, client, _wait), do: turned_away(world, client)
   defp acquired({:reclaimed, _ended, slot}, world, client, wait), do: acquired(slot, granted(world), client, wait)
 
-  defp acquired({:queued, _token, lease_end}, %World{came: came, now: now} = world, client, wait) do
-    world = %{world | came: came + 1, waiting: :gb_trees.insert(came, client, world.waiting)}
-    world = World.at(world, now + Unit.ns(wait), {:tired, came})
+  defp acquired({:queued, _token, lease_end}, %World{now: now} = world, client, wait) do
+    world = World.queue(world, client, now + Unit.ns(wait))
     if lease_end == :infinity, do: world, else: World.at(world, lease_end, :lease)
   end
 
@@ -96,14 +95,12 @@ defmodule ExternalService.Simulation.Layers do
 
   @doc "Sends away who waits for a slot since it came as number `came`, if it still does."
   @spec tired(World.t(), non_neg_integer()) :: World.t()
-  def tired(%World{waiting: waiting} = world, came) do
-    case :gb_trees.take_any(came, waiting) do
-      :error ->
-        world
-
-      {client, waiting} ->
-        :left = Native.bulkhead_leave(client.holder)
-        turned_away(%{world | waiting: waiting}, client)
+  def tired(%World{} = world, came) do
+    with {%__MODULE__{holder: holder} = client, world} <- World.tired(world, came) do
+      :left = Native.bulkhead_leave(holder)
+      turned_away(world, client)
+    else
+      {nil, world} -> world
     end
   end
 
@@ -115,19 +112,19 @@ defmodule ExternalService.Simulation.Layers do
 
     cond do
       more == :more -> lease_over(world)
-      lease_end == :infinity or :gb_trees.is_empty(world.waiting) -> world
+      lease_end == :infinity or world.waiting == %{} -> world
       true -> World.at(world, max(lease_end, world.now), :lease)
     end
   end
 
   # Everybody who waits is this process, and turns come in the order in which they were asked for. The core knows whose
   # it is.
-  defp granted(%World{waiting: waiting, now: now} = world) do
+  defp granted(%World{now: now} = world) do
     receive do
       {:external_service_slot, _token} ->
-        {_came, client, waiting} = :gb_trees.take_smallest(waiting)
+        {client, world} = World.take_first(world)
         :granted = Native.bulkhead_leave(client.holder)
-        %{world | waiting: waiting} |> World.at(now, {:slot, client}) |> granted()
+        world |> World.at(now, {:slot, client}) |> granted()
     after
       0 -> world
     end
@@ -206,7 +203,7 @@ defmodule ExternalService.Simulation.Layers do
 
   defp leave(%World{slots: slots, waiting: waiting} = world, client) do
     Native.bulkhead_release(slots, client.holder)
-    if :gb_trees.is_empty(waiting), do: world, else: granted(world)
+    if waiting == %{}, do: world, else: granted(world)
   end
 
   defp give_back(%World{limiter: nil} = world, _client), do: world

@@ -21,8 +21,11 @@ defmodule ExternalService.Simulation.World do
     :past_opening?,
     :clients,
     agenda: Agenda.new(),
-    # Who waits for a slot, by when it came.
-    waiting: :gb_trees.empty(),
+    # Who waits for a slot, and until when, by when it came; none of them came before number `first`.
+    waiting: %{},
+    first: 0,
+    # Whether something is put down for the end of a wait.
+    watched?: false,
     now: 0,
     # When the last call ended, or, where something else did, the simulation.
     ended: 0,
@@ -49,7 +52,9 @@ defmodule ExternalService.Simulation.World do
           past_opening?: boolean(),
           clients: non_neg_integer(),
           agenda: Agenda.t(),
-          waiting: :gb_trees.tree(),
+          waiting: %{non_neg_integer() => {struct(), integer(), turn :: non_neg_integer()}},
+          first: non_neg_integer(),
+          watched?: boolean(),
           now: integer(),
           ended: integer(),
           came: non_neg_integer(),
@@ -77,6 +82,49 @@ defmodule ExternalService.Simulation.World do
   @doc "Puts something down that is going to happen at `at`."
   @spec at(t(), integer(), term()) :: t()
   def at(%__MODULE__{agenda: agenda} = world, at, event), do: %{world | agenda: Agenda.put(agenda, at, event)}
+
+  @doc "Lets a client wait for a slot until `until`, behind those who wait already."
+  @spec queue(t(), struct(), integer()) :: t()
+  def queue(%__MODULE__{came: came, waiting: waiting, agenda: agenda} = world, client, until) do
+    {turn, agenda} = Agenda.turn(agenda)
+    world = %{world | came: came + 1, waiting: Map.put(waiting, came, {client, until, turn}), agenda: agenda}
+    watch(world, came)
+  end
+
+  # Where all waits are equally long they end in the order in which they began, so the end of the first one is enough to
+  # put down. A deadline makes them differ.
+  defp watch(%{service: %{deadline: :infinity}, watched?: true} = world, _came), do: world
+
+  defp watch(%{waiting: waiting, agenda: agenda} = world, came) do
+    %{^came => {_client, until, turn}} = waiting
+    %{world | agenda: Agenda.put(agenda, until, turn, {:tired, came}), watched?: true}
+  end
+
+  @doc "Takes out who has waited since it came as number `came`, if it still does: its wait is over."
+  @spec tired(t(), non_neg_integer()) :: {struct() | nil, t()}
+  def tired(%__MODULE__{waiting: waiting} = world, came) do
+    {waiter, waiting} = Map.pop(waiting, came)
+    {waiter && elem(waiter, 0), watch_first(%{world | waiting: waiting})}
+  end
+
+  defp watch_first(%{service: %{deadline: deadline}} = world) when deadline != :infinity, do: world
+  defp watch_first(%{waiting: waiting} = world) when waiting == %{}, do: %{world | watched?: false}
+
+  defp watch_first(world) do
+    %{first: first} = world = to_first(world)
+    watch(%{world | watched?: false}, first)
+  end
+
+  defp to_first(%{waiting: waiting, first: first} = world) when is_map_key(waiting, first), do: world
+  defp to_first(%{first: first} = world), do: to_first(%{world | first: first + 1})
+
+  @doc "Takes out who has waited longest."
+  @spec take_first(t()) :: {struct(), t()}
+  def take_first(%__MODULE__{} = world) do
+    %{waiting: waiting, first: first} = world = to_first(world)
+    {{client, _until, _turn}, waiting} = Map.pop!(waiting, first)
+    {client, %{world | waiting: waiting, first: first + 1}}
+  end
 
   @doc "Moves to the next thing that happens, and returns it."
   @spec next(t()) :: {term(), t()} | {:over, t()}

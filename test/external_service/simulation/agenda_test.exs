@@ -35,6 +35,13 @@ defmodule ExternalService.Simulation.AgendaTest do
     assert drained(agenda) == Enum.sort(events -- [{at, event}])
   end
 
+  test "what was given a turn comes as if it had been put down then" do
+    agenda = filled([{5, :before}])
+    {turn, agenda} = Agenda.turn(agenda)
+    agenda = agenda |> Agenda.put(5, :behind) |> Agenda.put(5, turn, :then)
+    assert drained(agenda) == [{5, :before}, {5, :then}, {5, :behind}]
+  end
+
   test "an empty one says so" do
     assert Agenda.pop(Agenda.new()) == :empty
   end

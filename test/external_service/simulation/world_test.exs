@@ -8,8 +8,9 @@ defmodule ExternalService.Simulation.WorldTest do
 
   @ms 1_000_000
 
-  defp world(given \\ []) do
-    service = Lifecycle.rehearse(:x, clock: VirtualClock.new(), circuit_breaker: [tolerate: 0, reset: 100])
+  defp world(given \\ [], options \\ []) do
+    options = [clock: VirtualClock.new(), circuit_breaker: [tolerate: 0, reset: 100]] ++ options
+    service = Lifecycle.rehearse(:x, options)
 
     defaults = [
       scenario: Scenario.new(:always_failing, 0),
@@ -55,5 +56,45 @@ defmodule ExternalService.Simulation.WorldTest do
     refute World.open_for_calls?(world(scenario: Scenario.new({:trace, []}, 0)))
     refute World.open_for_calls?(%{world() | opens_after: 1})
     assert World.open_for_calls?(%{world(past_opening?: true) | opens_after: 1})
+  end
+
+  describe "those who wait" do
+    defp queued(world, ends) do
+      ends |> Enum.with_index() |> Enum.reduce(world, fn {ms, id}, world -> World.queue(world, %{id: id}, ms * @ms) end)
+    end
+
+    defp events(world) do
+      case World.next(world) do
+        {:over, _world} ->
+          []
+
+        {{:tired, came}, world} ->
+          {_client, world} = World.tired(world, came)
+          [{div(world.now, @ms), came} | events(world)]
+      end
+    end
+
+    test "are taken out in the order in which they came, but for those who have gone" do
+      world = queued(world(), [10, 20, 30])
+      {%{id: 0}, world} = World.tired(world, 0)
+      {%{id: 1}, world} = World.take_first(world)
+      {nil, world} = World.tired(world, 1)
+      {%{id: 2}, world} = World.take_first(world)
+      assert world.waiting == %{}
+    end
+
+    test "go when their waits end" do
+      assert world() |> queued([10, 20, 20]) |> events() == [{10, 0}, {20, 1}, {20, 2}]
+    end
+
+    test "go when their waits end, also when a deadline ends those of later ones sooner" do
+      assert [] |> world(deadline: 500) |> queued([30, 10, 20]) |> events() == [{10, 1}, {20, 2}, {30, 0}]
+    end
+
+    test "and are let in leave nothing behind that has to be gone through when the waits would have ended" do
+      world = queued(world(), for(_ <- 1..1_000, do: 10))
+      world = Enum.reduce(1..999, world, fn _, world -> world |> World.take_first() |> elem(1) end)
+      assert events(world) == [{10, 0}, {10, 999}]
+    end
   end
 end
