@@ -368,6 +368,11 @@ defmodule ExternalService.OptionsTest do
     assert attempts() == 0
   end
 
+  test "a list whose elements have to be of a kind is described as such", %{service: s} do
+    error = catch_error(ExternalService.start(s, retry: [backoff: :cubic]))
+    assert error.message =~ ~r/ or list of 1 to 64, each a non negative integer up to \d+ or function/
+  end
+
   describe "unknown options" do
     test "are named with the valid ones, at every depth", %{service: s} do
       for {options, path, group} <- [

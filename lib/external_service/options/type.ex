@@ -69,7 +69,7 @@ defmodule ExternalService.Options.Type do
   def describe({:struct, module}), do: "#{inspect(module)} struct"
   def describe({:list, :any}), do: "list"
   def describe({:list, type}), do: "list of #{describe(type)}s"
-  def describe({:list, type, max}), do: "list of 1 to #{max} #{describe(type)}s"
+  def describe({:list, type, max}), do: "list of 1 to #{max}, each a #{describe(type)}"
 
   def describe(:endpoints), do: "list of 1 to #{@endpoints_max} endpoints or function of arity 0"
 
