@@ -234,7 +234,7 @@ defmodule ExternalService.Call do
 
   defp no_endpoint(%{name: name}, endpoints, retry_after, attempts) do
     Telemetry.blown(name)
-    context = %{service: name, endpoints: Map.keys(endpoints.index), retry_after: retry_after}
+    context = %{service: name, endpoints: Endpoints.names(endpoints), retry_after: retry_after}
     {:error, %NoEndpoint{context: context}, attempts}
   end
 

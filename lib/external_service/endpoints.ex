@@ -50,6 +50,11 @@ defmodule ExternalService.Endpoints do
           clock: Native.clock() | nil
         }
 
+  # In the order in which they were given.
+  @doc false
+  @spec names(t()) :: [endpoint()]
+  def names(%__MODULE__{list: list}), do: for({endpoint, _options} <- list, do: endpoint)
+
   @doc false
   @spec list(t()) :: [map()]
   def list(%__MODULE__{members: members, clock: clock}),

@@ -23,9 +23,10 @@ defmodule ExternalService.Endpoints.Choice do
 
   @doc "The same, or raises if there is no such endpoint."
   @spec route!(Endpoints.t(), term(), {:ok, Endpoints.endpoint()} | :error) :: route()
-  def route!(%Endpoints{index: index, service: service}, _key, {:ok, endpoint}) when not is_map_key(index, endpoint) do
+  def route!(%Endpoints{index: index, service: service} = endpoints, _key, {:ok, endpoint})
+      when not is_map_key(index, endpoint) do
     raise ArgumentError,
-          "#{inspect(endpoint)} is no endpoint of #{inspect(service)}; there are #{inspect(Map.keys(index))}"
+          "#{inspect(endpoint)} is no endpoint of #{inspect(service)}; there are #{inspect(Endpoints.names(endpoints))}"
   end
 
   def route!(_endpoints, key, pinned), do: route(key, pinned)
