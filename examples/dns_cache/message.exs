@@ -45,12 +45,20 @@ defmodule DnsCache.Message do
   def decode(packet) do
     case :inet_dns.decode(packet) do
       {:ok, message} -> {:ok, message |> :inet_dns.msg() |> to_map() |> check!()}
-      {:error, _reason} -> :error
+      {:error, _reason} -> decode_truncated(packet)
     end
   rescue
     # The codec raises on some malformed packets instead of returning an error.
     _exception -> :error
   end
+
+  # From OTP 27 on the codec refuses a message that says that it is truncated and yet has all the records that it counts,
+  # which is what every server sends (RFC 2181).
+  defp decode_truncated(<<id_and_flags::22, 1::1, rest::bits>>) do
+    with {:ok, message} <- decode(<<id_and_flags::22, 0::1, rest::bits>>), do: {:ok, %{message | truncated?: true}}
+  end
+
+  defp decode_truncated(_packet), do: :error
 
   # It also reads a few that it can not write, which are of no use here.
   defp check!(message) do
