@@ -156,7 +156,7 @@ defmodule ExternalService.NativeTest do
       [],
       [1],
       [1 | 2],
-      'chars',
+      ~c"chars",
       Enum.to_list(1..1000),
       %{},
       %{a: 1},

@@ -27,7 +27,7 @@ defmodule ExternalService.OptionsTest do
         ]
       },
       endpoints: {
-        [[1], 'chars', [nil], [true], [:exponential]],
+        [[1], ~c"chars", [nil], [true], [:exponential]],
         [["a", {"b", weight: 2}], [{:host, 80}], quote(do: fn -> [:a] end)]
       },
       balancer: {
@@ -66,7 +66,7 @@ defmodule ExternalService.OptionsTest do
       backend: {[], [StandIn, {StandIn, []}, {StandIn, [colour: :red]}]}
     ],
     retry: [
-      backoff: {[[1], 'chars'], [:exponential, :linear, :constant, [0], [5, 5, @long], quote(do: &(&1 * 10))]},
+      backoff: {[[1], ~c"chars"], [:exponential, :linear, :constant, [0], [5, 5, @long], quote(do: &(&1 * 10))]},
       base: {[0], [1, @long]},
       multiplier: {[1.5], [1, 2, 1.0, 1_000]},
       increment: {[0], [1, @long]},
@@ -166,7 +166,7 @@ defmodule ExternalService.OptionsTest do
       1.0e308,
       -1.0e308,
       "1",
-      'chars',
+      ~c"chars",
       [],
       [1],
       [1 | 2],

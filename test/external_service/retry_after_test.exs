@@ -80,7 +80,7 @@ defmodule ExternalService.RetryAfterTest do
             120,
             :infinity,
             ["120"],
-            'chars',
+            ~c"chars",
             %{}
           ] do
         assert RetryAfter.parse(header, @now) == :error

@@ -63,7 +63,7 @@ defmodule ExternalService.TimeoutTest do
     test "raises with the stacktrace of where it was raised", %{service: s} do
       ExternalService.call(s, fn -> String.to_integer(Process.get(:no_number, "x")) end)
     rescue
-      ArgumentError -> assert {:erlang, :binary_to_integer, ["x"], _} = hd(__STACKTRACE__)
+      ArgumentError -> assert [{:erlang, :binary_to_integer, ["x"], _} | _] = __STACKTRACE__
     end
 
     test "has its exceptions retried like another", %{service: s} do

@@ -21,10 +21,10 @@ defmodule ExternalService.Hops do
   defp start_node do
     options = %{
       name: :peer.random_name(),
-      host: '127.0.0.1',
+      host: ~c"127.0.0.1",
       longnames: true,
       connection: :standard_io,
-      args: Enum.flat_map(:code.get_path(), &['-pa', &1])
+      args: Enum.flat_map(:code.get_path(), &[~c"-pa", &1])
     }
 
     {:ok, pid, name} = :peer.start_link(options)
