@@ -2,8 +2,6 @@ defmodule ExternalService.Lifecycle do
   # Starting, changing and stopping: from options to a `Service`, and back to nothing.
   @moduledoc false
 
-  require Logger
-
   alias ExternalService.CircuitBreaker.{Installed, Settings}
   alias ExternalService.{CircuitBreaker, Concurrency, ConfigCheck, Configuration, Endpoints, Fallback, Instances}
   alias ExternalService.{Options, RateLimiter, Retry, RetryOptions}
