@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all help setup test test-c test-tsan demo demo-dns demo-replicas check bench format clean FORCE
+.PHONY: all help setup test test-c test-tsan demo demo-dns demo-replicas check check-format bench format clean FORCE
 .SECONDARY:
 
 CORE := $(wildcard c_src/core/*.c)
@@ -164,9 +164,7 @@ $(BENCH): bench/core_bench.c $(CORE) | setup
 
 C_FILES = $(shell find c_src test bench examples -name '*.[ch]')
 
-check: setup
-	mix format --check-formatted
-	clang-format --dry-run -Werror $(C_FILES)
+check: setup check-format
 	mix compile --force --warnings-as-errors
 	mix xref graph --format cycles --fail-above 0
 	@echo "The core knows no Erlang"; ! grep -rnE 'erl_nif\.h|enif_' c_src/core
@@ -177,6 +175,13 @@ check: setup
 	done
 	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 --inline-suppr \
 	    --suppress=toomanyconfigs --suppress='*:$(ERTS_INCLUDE_DIR)/*' -Ic_src/core -I"$(ERTS_INCLUDE_DIR)" c_src
+
+# Each version of a formatter has it a little differently. The sources are as those of Debian 12 have them.
+check-format: setup
+	@if elixir --version | grep -q '^Elixir 1\.14\.'; then mix format --check-formatted; \
+	    else echo "The format of the Elixir files is not checked: that takes Elixir 1.14"; fi
+	@if clang-format --version | grep -q ' version 14\.'; then clang-format --dry-run -Werror $(C_FILES); \
+	    else echo "The format of the C files is not checked: that takes clang-format 14"; fi
 
 format:
 	mix format
