@@ -116,7 +116,7 @@ defmodule ExternalService.CircuitBreaker.Settings do
   def warn_of_faults(name, settings) do
     if share = settings[:fault_injection] do
       Logger.warning(
-        "[ExternalService] Service #{inspect(name)} refuses #{share * 100} % of its attempts on purpose (:fault_injection)."
+        "[ExternalService] Service #{inspect(name)} refuses #{Float.round(share * 100.0, 4)} % of its attempts on purpose (:fault_injection)."
       )
     end
 
