@@ -89,12 +89,9 @@ defmodule DnsCache.Memcached do
 
   defp bytes(socket, size, client) do
     with :ok <- :inet.setopts(socket, packet: :raw),
-         {:ok, <<value::binary-size(size), "\r\n">>} <- :gen_tcp.recv(socket, size + 2, client.timeout),
+         {:ok, bytes} <- :gen_tcp.recv(socket, size + 2, client.timeout),
          :ok <- :inet.setopts(socket, packet: :line) do
-      {:ok, value}
-    else
-      {:error, reason} -> {:error, reason}
-      {:ok, bytes} -> {:error, {:unexpected, bytes}}
+      if String.ends_with?(bytes, "\r\n"), do: {:ok, binary_part(bytes, 0, size)}, else: {:error, {:unexpected, bytes}}
     end
   end
 end
