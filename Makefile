@@ -75,7 +75,7 @@ $(OBJ)/%.o: c_src/%.c $(OBJ)/command
 $(OBJ)/command: export COMMAND = $(CC) $(C_FLAGS) $(OBJECTS) $(LINK_FLAGS)
 $(OBJ)/command: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' "$$COMMAND" | cmp -s - $@ || printf '%s\n' "$$COMMAND" > $@
+	@[ "$$COMMAND" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$COMMAND" > $@
 
 ## The core's own tests: each test/c/*_test.c is a cmocka program, each test/c/*_stress.c a program for ThreadSanitizer.
 ## Other files in test/c are linked into all of them. Nothing here is built where Mix, or a user, would load it.
