@@ -301,6 +301,10 @@ defmodule ExternalService.Call do
     nil
   end
 
+  # Only a part of a service has an argument.
+  defp failed(%{argument: :none} = service, permit, duration),
+    do: Installed.settle(service, permit, :failure, duration)
+
   defp failed(service, permit, duration) do
     Installed.settle(service, permit, :failure, duration)
     Instances.keep(service)
