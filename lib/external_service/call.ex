@@ -110,7 +110,7 @@ defmodule ExternalService.Call do
   defp override_retry(service, options) do
     retry = RetryOptions.merge(service.retry, options)
     check_budget!(options)
-    %{service | retry: retry, schedule: RetryOptions.schedule(retry)}
+    %{service | retry: retry, schedule: Retry.schedule(retry)}
   end
 
   defp check_budget!(options) do

@@ -156,7 +156,7 @@ defmodule ExternalService.Lifecycle do
       deadline: options[:deadline],
       fallback: options[:fallback],
       retry: retry,
-      schedule: RetryOptions.schedule(retry),
+      schedule: Retry.schedule(retry),
       clock: VirtualClock.handle(clock),
       sleep: sleep,
       telemetry: options[:telemetry],

@@ -29,17 +29,22 @@ defmodule ExternalService.Retry do
   @spec reason(progress()) :: term()
   def reason(progress), do: elem(progress, 4)
 
+  @doc "Returns what the core goes by for these options; `nil` for a single attempt, which has nothing to go by."
+  @spec schedule(RetryOptions.t()) :: Native.schedule() | nil
+  def schedule(%{max_attempts: 1}), do: nil
+  def schedule(retry), do: RetryOptions.schedule(retry)
+
   @doc "Returns the nanoseconds to wait, and how far the call has come then; or why it has to end."
   @spec next(Service.t(), progress(), Attempt.failure(), reason :: term()) ::
           {non_neg_integer(), progress()} | :exhausted | :late | :empty
   def next(_service, {_attempt, _started, _previous, true, _reason}, _failure, _why), do: :exhausted
+  def next(%{schedule: nil}, _progress, _failure, _why), do: :exhausted
 
   def next(service, {attempt, started, previous, false, _reason}, failure, why) do
     %{schedule: schedule, clock: clock, until: until, retry: retry, budget: budget} = service
     started = started || started(schedule, clock)
-    passed = {elapsed(started, clock), left(until)}
 
-    case delay(failure, RetryOptions.at(schedule, retry, attempt), attempt, previous, passed, clock) do
+    case delay(failure, schedule, retry, attempt, previous, elapsed(started, clock), left(until), clock) do
       delay when is_integer(delay) -> afford(budget, {delay, {attempt + 1, started, delay, false, why}})
       {:last, delay} -> afford(budget, {delay, {attempt + 1, started, delay, true, why}})
       ended -> ended
@@ -47,11 +52,13 @@ defmodule ExternalService.Retry do
   end
 
   # The server knows better than the schedule how long to wait.
-  defp delay({:retry_after, ms, _reason}, schedule, attempt, _previous, {elapsed, left}, _clock),
+  defp delay({:retry_after, ms, _reason}, schedule, _retry, attempt, _previous, elapsed, left, _clock),
     do: Native.backoff_after(schedule, attempt, Unit.ns(min(ms, @longest_ms)), elapsed, left)
 
-  defp delay(_failure, schedule, attempt, previous, {elapsed, left}, clock),
-    do: Native.backoff_next(schedule, attempt, previous, elapsed, left, clock)
+  defp delay(_failure, schedule, %{backoff: backoff} = retry, attempt, previous, elapsed, left, clock) do
+    schedule = if is_function(backoff), do: RetryOptions.at(schedule, retry, attempt), else: schedule
+    Native.backoff_next(schedule, attempt, previous, elapsed, left, clock)
+  end
 
   # The time from which the schedule's budget runs; `nil` if it has none.
   defp started({_, _, _, _, _, _, :infinity, _, _, _}, _clock), do: nil

@@ -47,7 +47,7 @@ defmodule ExternalService.Simulation do
   #{ExternalService.Options.docs(:simulate)}
   """
 
-  alias ExternalService.{Lifecycle, RetryOptions, Service, ServiceNotStarted, Timeout, Unit, Validation, VirtualClock}
+  alias ExternalService.{Lifecycle, Retry, Service, ServiceNotStarted, Timeout, Unit, Validation, VirtualClock}
   alias ExternalService.Simulation.{Pace, Run, Scenario, Timeline, World}
 
   @derive {Inspect, except: [:timeline]}
@@ -130,7 +130,7 @@ defmodule ExternalService.Simulation do
 
   defp without_jitter(%Service{retry: retry} = service) do
     retry = %{retry | jitter: false}
-    %{service | retry: retry, schedule: RetryOptions.schedule(retry)}
+    %{service | retry: retry, schedule: Retry.schedule(retry)}
   end
 
   defp shape(options, scenario, seed) do
