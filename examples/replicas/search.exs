@@ -2,7 +2,7 @@ defmodule Replicas.Search do
   @moduledoc """
   The module an application would write: the client of a search that three servers offer.
 
-  The function given to `call/1` gets the server that the balancer chose. Three failures in a row, and that server is out. The
+  The function given to `call/1` gets the server that the balancer chose. Four failures in a row, and that server is out. The
   others take its calls until an ordinary call, its probe, comes back well; then its share grows from a tenth to all that
   it would have. A call that fails is repeated at another server, so that a caller notices nothing of it.
 
@@ -10,7 +10,7 @@ defmodule Replicas.Search do
   """
 
   use ExternalService,
-    circuit_breaker: [consecutive: 3, half_open: true],
+    circuit_breaker: [consecutive: 4, half_open: true],
     retry: [max_attempts: 3, base: 1]
 
   alias Replicas.Connection

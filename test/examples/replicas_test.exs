@@ -26,7 +26,7 @@ defmodule ReplicasTest do
     for share <- shares_after(output, "In turn"), do: assert_in_delta(share, 33, 5)
   end
 
-  test "the server that dies is out after three failures, is probed, and few attempts reach for it", %{output: output} do
+  test "the server that dies is out after four failures, is probed, and few attempts reach for it", %{output: output} do
     dead = between(output, "b dies", "b is back")
     assert dead =~ ~r/b: \d+ failures in a row, out for \d+ ms/
     assert dead =~ ~r/b: the next call is a probe\n +b: the probe failed, out for \d+ ms/
@@ -44,7 +44,7 @@ defmodule ReplicasTest do
 
   @tag :tmp_dir
   test "the demo fails when the dead server is not ejected", %{tmp_dir: tmp_dir} do
-    sabotage(tmp_dir, "search.exs", "consecutive: 3", "tolerate: :infinity")
+    sabotage(tmp_dir, "search.exs", "consecutive: 4", "tolerate: :infinity")
     assert {output, 1} = run(tmp_dir, 3)
     assert output =~ "The dead server was not out, or not probed."
   end

@@ -46,8 +46,9 @@ defmodule ExternalService.ConfigCheck.Findings do
     end
   end
 
-  defp check(:self_tripping_call, %{retry: %{max_attempts: attempts}, breaker: breaker})
+  defp check(:self_tripping_call, %{retry: %{max_attempts: attempts}, breaker: breaker} = figures)
        when is_integer(attempts) and breaker != nil do
+    attempts = at_one(attempts, figures.options[:endpoints])
     if breaker[:melt] == :per_attempt, do: self_tripping(attempts, breaker[:tolerate], breaker[:consecutive])
   end
 
@@ -149,6 +150,11 @@ defmodule ExternalService.ConfigCheck.Findings do
        do: retry.multiplier > 1
 
   defp uncapped?(_figures), do: false
+
+  # Each endpoint has a breaker, and a retry goes to one that was not tried. How many a function gives is not known.
+  defp at_one(attempts, nil), do: attempts
+  defp at_one(attempts, [_ | _] = endpoints), do: ceil(attempts / length(endpoints))
+  defp at_one(_attempts, _function), do: 1
 
   defp self_tripping(attempts, tolerate, _consecutive) when is_integer(tolerate) and attempts > tolerate do
     "can open its breaker with a single failing call: each attempt counts, up to #{attempts} of them, and " <>

@@ -54,6 +54,14 @@ defmodule ExternalService.ConfigCheck.FindingsTest do
       assert found(circuit_breaker: [tolerate: 4], retry: [max_attempts: 4]) == []
     end
 
+    test "goes by the attempts that one of several endpoints gets" do
+      breaker = [circuit_breaker: [consecutive: 3]]
+      assert found([endpoints: ["a", "b"], retry: [max_attempts: 4]] ++ breaker) == []
+      assert found([endpoints: ["a", "b"], retry: [max_attempts: 5]] ++ breaker) == [:self_tripping_call]
+      assert found([endpoints: ["a"], retry: [max_attempts: 3]] ++ breaker) == [:self_tripping_call]
+      assert found([endpoints: fn -> ["a", "b"] end, retry: [max_attempts: 5]] ++ breaker) == []
+    end
+
     test "is found of failures in a row, too" do
       assert found(circuit_breaker: [consecutive: 6]) == []
       assert found(circuit_breaker: [consecutive: 5]) == [:self_tripping_call]
