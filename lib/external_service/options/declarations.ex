@@ -32,14 +32,8 @@ defmodule ExternalService.Options.Declarations do
       default: [],
       doc: "When and how failed attempts are repeated: options or an `ExternalService.RetryOptions` struct."
     ],
-    rate_limit: [
-      type: {:options, :rate_limit},
-      doc: "How many calls may go out in a time. Default: any number."
-    ],
-    concurrency: [
-      type: {:options, :concurrency},
-      doc: "How many calls may be in flight. Default: any number."
-    ],
+    rate_limit: [type: {:options, :rate_limit}, doc: "How many calls may go out in a time. Default: any number."],
+    concurrency: [type: {:options, :concurrency}, doc: "How many calls may be in flight. Default: any number."],
     timeout: [
       type: {:or, [@positive_ms, {:in, [:infinity]}]},
       default: :infinity,
@@ -121,21 +115,14 @@ defmodule ExternalService.Options.Declarations do
         "Milliseconds a failure counts for `:tolerate`. `:auto`: twice what whole calls that all fail need to get " <>
           "there, at least 10 seconds."
     ],
-    failure_rate: [
-      type: @share,
-      doc: "Opens when this share of the calls in `:window`, or more, have failed."
-    ],
+    failure_rate: [type: @share, doc: "Opens when this share of the calls in `:window`, or more, have failed."],
     slow_call: [type: @positive_ms, doc: "Milliseconds from which a call is slow."],
     slow_rate: [
       type: @share,
       doc:
         "Opens when this share of the calls in `:window`, or more, were slow. Default: 0.5 if there is a `:slow_call`."
     ],
-    min_calls: [
-      type: {:integer, 1, 1_000_000},
-      default: 20,
-      doc: "Fewer calls than this in `:window` are no rate."
-    ],
+    min_calls: [type: {:integer, 1, 1_000_000}, default: 20, doc: "Fewer calls than this in `:window` are no rate."],
     window: [
       type: :window,
       default: {:time, 60_000},
@@ -145,11 +132,7 @@ defmodule ExternalService.Options.Declarations do
       type: {:integer, 1, 1_000_000},
       doc: "Opens after this many failures without a success between them."
     ],
-    reset: [
-      type: @ms,
-      default: 60_000,
-      doc: "Milliseconds an open breaker stays open."
-    ],
+    reset: [type: @ms, default: 60_000, doc: "Milliseconds an open breaker stays open."],
     reset_backoff: [
       type: {:options, :reset_backoff},
       doc: "Longer and longer open times while probes keep failing. Default: always `:reset`."
@@ -187,11 +170,7 @@ defmodule ExternalService.Options.Declarations do
   ]
 
   @half_open [
-    probes: [
-      type: {:integer, 1, 1_000},
-      default: 1,
-      doc: "Calls that may be out at once while half-open."
-    ],
+    probes: [type: {:integer, 1, 1_000}, default: 1, doc: "Calls that may be out at once while half-open."],
     successes: [
       type: {:integer, 1, 1_000_000},
       doc: "Probes that have to succeed to close the breaker. Default: `:probes`."
@@ -203,11 +182,7 @@ defmodule ExternalService.Options.Declarations do
   ]
 
   @reset_backoff [
-    factor: [
-      type: {:share, 1.0, 1_000.0},
-      default: 2,
-      doc: "How many times longer each time."
-    ],
+    factor: [type: {:share, 1.0, 1_000.0}, default: 2, doc: "How many times longer each time."],
     max: [type: @positive_ms, required: true, doc: "Milliseconds that the open time never exceeds."]
   ]
 
@@ -229,11 +204,7 @@ defmodule ExternalService.Options.Declarations do
       type: @ms,
       doc: "How many milliseconds longer each `:linear` delay is. Default: `:factor` times `:base`."
     ],
-    factor: [
-      type: @count,
-      default: 1,
-      doc: "By how many times `:base` a `:linear` delay grows."
-    ],
+    factor: [type: @count, default: 1, doc: "By how many times `:base` a `:linear` delay grows."],
     cap: [type: @positive_ms, doc: "The longest delay in milliseconds. Default: none."],
     expiry: [
       type: {:or, [@positive_ms, {:in, [:infinity]}]},
@@ -285,11 +256,7 @@ defmodule ExternalService.Options.Declarations do
   ]
 
   @budget [
-    ratio: [
-      type: {:share, 0.0, 1.0},
-      default: 0.2,
-      doc: "Retries that each successful attempt pays for."
-    ],
+    ratio: [type: {:share, 0.0, 1.0}, default: 0.2, doc: "Retries that each successful attempt pays for."],
     min_per_second: [
       type: {:integer, 0, 1_000_000},
       default: 10,
