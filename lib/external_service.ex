@@ -46,21 +46,18 @@ defmodule ExternalService do
   #{Options.docs(:start)}
 
   See `ExternalService.CircuitBreaker`, `ExternalService.RetryOptions`, `ExternalService.RateLimiter` and
-  `ExternalService.Concurrency` for theirs. Defaults for every service come from
-  the application environment; a service's own options are merged over them:
+  `ExternalService.Concurrency` for theirs. Defaults for every service come from the application environment; a service's
+  own options are merged over them:
 
       config :external_service, defaults: [circuit_breaker: [melt: :per_call]]
 
-  ## Suspicious options
-
-  Options that are allowed and yet hardly what anybody wants, a counting window for one that is narrower than the failures
-  it has to count, are told when the service is started, and of a module that uses `ExternalService` when it is compiled,
-  with what to write in their place:
+  Options that are allowed and yet hardly what anybody wants are told, with what to write in their place, when a service is
+  started and when a module that uses `ExternalService` is compiled; `explain/1` shows them, too:
 
       config :external_service, on_suspicious_config: :warn
 
-  `:warn` (the default) writes each to the log, or has the compiler warn; `:raise` raises an `ArgumentError` before
-  anything has changed; `:ignore` says nothing. `explain/1` shows them, too.
+  `:warn` (the default) logs them, or has the compiler warn; `:raise` raises an `ArgumentError` before anything has
+  changed; `:ignore` says nothing.
   """
 
   @typedoc "The name of a service: any term."
@@ -75,28 +72,26 @@ defmodule ExternalService do
   @type melt :: :per_attempt | :per_call
   @type options :: keyword()
 
-  @typedoc "What a simulated service does: see `ExternalService.Simulation`."
-  @type scenario ::
-          :always_failing
-          | {:always_failing | :slow | :failing_for, ms :: non_neg_integer()}
-          | {:intermittent, rate :: number()}
-          | {:trace, [{:success | :failure, ms :: non_neg_integer()}]}
-
+  @type retry :: RetryOptions.t() | keyword()
+  @type mapper :: (term() -> retriable_function_result())
+  @type scenario :: Simulation.scenario()
   @type state :: :closed | :open | :half_open | :forced_open | :bypassed
 
   @type retries_exhausted :: {:error, ExternalService.RetriesExhausted.t()}
   @type circuit_breaker_open :: {:error, ExternalService.CircuitBreakerOpen.t()}
   @type service_not_started :: {:error, ExternalService.ServiceNotStarted.t()}
   @type rate_limited :: {:error, ExternalService.RateLimited.t()}
+  @type out_of_time :: {:error, ExternalService.AttemptTimeout.t() | ExternalService.DeadlineExceeded.t()}
+  @type not_served :: {:error, ExternalService.ServiceSaturated.t() | ExternalService.NoEndpoint.t()}
   @type error ::
           retries_exhausted()
           | circuit_breaker_open()
           | rate_limited()
           | service_not_started()
-          | {:error, ExternalService.ServiceSaturated.t()}
-          | {:error, ExternalService.AttemptTimeout.t()}
-          | {:error, ExternalService.DeadlineExceeded.t()}
-          | {:error, ExternalService.NoEndpoint.t()}
+          | out_of_time()
+          | not_served()
+
+  defguardp is_retry(retry) when is_struct(retry, RetryOptions) or is_list(retry)
 
   @doc """
   Starts a service, or starts it afresh if it is running: with a closed breaker and no history.
@@ -166,18 +161,16 @@ defmodule ExternalService do
       iex> error.context.attempts
       1
   """
-  @spec call(service(), RetryOptions.t() | keyword(), retriable_function()) :: error() | term()
-  def call(service, %RetryOptions{} = retry, fun) when is_function(fun), do: Call.run(:return, service, retry, fun)
-  def call(service, retry, fun) when is_list(retry) and is_function(fun), do: Call.run(:return, service, retry, fun)
+  @spec call(service(), retry(), retriable_function()) :: error() | term()
+  def call(service, retry, fun) when is_retry(retry) and is_function(fun), do: Call.run(:return, service, retry, fun)
 
   @doc "The same as `call/2`, but raises the errors that it returns."
   @spec call!(service(), retriable_function()) :: term()
   def call!(service, fun) when is_function(fun), do: Call.run(:raise, service, nil, fun)
 
   @doc "The same as `call/3`, but raises the errors that it returns."
-  @spec call!(service(), RetryOptions.t() | keyword(), retriable_function()) :: term()
-  def call!(service, %RetryOptions{} = retry, fun) when is_function(fun), do: Call.run(:raise, service, retry, fun)
-  def call!(service, retry, fun) when is_list(retry) and is_function(fun), do: Call.run(:raise, service, retry, fun)
+  @spec call!(service(), retry(), retriable_function()) :: term()
+  def call!(service, retry, fun) when is_retry(retry) and is_function(fun), do: Call.run(:raise, service, retry, fun)
 
   @doc """
   Makes the call of `call/2` in a task of its own, which `Task.await/2` waits for.
@@ -193,15 +186,12 @@ defmodule ExternalService do
   def call_async(service, fun) when is_function(fun), do: Async.call(service, nil, fun)
 
   @doc "Makes the call of `call/3` in a task of its own, like `call_async/2`. Raises for options that `call/3` refuses."
-  @spec call_async(service(), RetryOptions.t() | keyword(), retriable_function()) :: Task.t()
+  @spec call_async(service(), retry(), retriable_function()) :: Task.t()
   def call_async(service, retry, fun) when is_function(fun), do: Async.call(service, retry, fun)
 
-  @doc """
-  Returns a stream that calls `fun` with each element, several at a time: `call_async_stream/5` with no options.
-  """
-  @spec call_async_stream(Enumerable.t(), service(), (term() -> retriable_function_result())) :: Enumerable.t()
-  def call_async_stream(enumerable, service, fun) when is_function(fun, 1),
-    do: Async.stream(enumerable, service, nil, [], fun)
+  @doc "Returns a stream that calls `fun` with each element, several at a time: `call_async_stream/5` with no options."
+  @spec call_async_stream(Enumerable.t(), service(), mapper()) :: Enumerable.t()
+  def call_async_stream(enum, service, fun) when is_function(fun, 1), do: Async.stream(enum, service, nil, [], fun)
 
   @doc """
   The same as `call_async_stream/5` with one list of options: those of the calls, or those of `Task.async_stream/3`.
@@ -215,12 +205,7 @@ defmodule ExternalService do
       iex> stream = ExternalService.call_async_stream([1], :inbox, [max_attempts: 1], fn _ -> :retry end)
       iex> [ok: {:error, %ExternalService.RetriesExhausted{}}] = Enum.to_list(stream)
   """
-  @spec call_async_stream(
-          Enumerable.t(),
-          service(),
-          RetryOptions.t() | keyword(),
-          (term() -> retriable_function_result())
-        ) :: Enumerable.t()
+  @spec call_async_stream(Enumerable.t(), service(), retry(), mapper()) :: Enumerable.t()
   def call_async_stream(enumerable, service, options, fun) when is_function(fun, 1) do
     {retry, async} = Async.split!(options)
     Async.stream(enumerable, service, retry, async, fun)
@@ -232,13 +217,7 @@ defmodule ExternalService do
   It is a `Task.async_stream/3` with `async` as its options, and so gives `{:ok, result of the call}` for each element.
   `retry` are options of `call/3`; `nil` stands for the service's own.
   """
-  @spec call_async_stream(
-          Enumerable.t(),
-          service(),
-          RetryOptions.t() | keyword() | nil,
-          keyword(),
-          (term() -> retriable_function_result())
-        ) :: Enumerable.t()
+  @spec call_async_stream(Enumerable.t(), service(), retry() | nil, keyword(), mapper()) :: Enumerable.t()
   def call_async_stream(enumerable, service, retry, async, fun) when is_list(async) and is_function(fun, 1),
     do: Async.stream(enumerable, service, retry, async, fun)
 
@@ -260,12 +239,7 @@ defmodule ExternalService do
   It is right without any traffic: a breaker whose open time is over reads `:half_open`, or `:closed`.
   """
   @spec state(service()) :: state() | {:error, :not_found}
-  def state(service) do
-    case Installed.look(service) do
-      nil -> {:error, :not_found}
-      %{state: state} -> state
-    end
-  end
+  def state(service), do: Counts.state(service)
 
   @doc """
   Returns what the service's breaker has counted, or `{:error, :not_found}` if it is not started.
@@ -294,16 +268,8 @@ defmodule ExternalService do
   raises as there. At the end stands what is suspicious about the options, if anything is.
 
       iex> text = ExternalService.explain(name: :mail, retry: [base: 100, jitter: true])
-      iex> text |> String.split("\\n") |> Enum.take(7)
-      [
-        ":mail",
-        "",
-        "  retry",
-        "    window       1.5s nominal, +/- 10% with jitter",
-        "    delays       100ms, 200ms, 400ms, 800ms",
-        "    attempts     up to 5",
-        "    time budget  none (:expiry unset)"
-      ]
+      iex> text |> String.split("\\n") |> Enum.slice(2, 2)
+      ["  retry", "    window       1.5s nominal, +/- 10% with jitter"]
   """
   @spec explain(service() | options()) :: String.t()
   def explain(service), do: Explanation.of(service)
@@ -340,10 +306,8 @@ defmodule ExternalService do
       :ok
   """
   @spec open(service(), keyword()) :: :ok | {:error, :not_found}
-  def open(service, options \\ []) do
-    options = Validation.validate!(:open, options)
-    Installed.act(service, :open, [options], {:error, :not_found})
-  end
+  def open(service, options \\ []),
+    do: Installed.act(service, :open, [Validation.validate!(:open, options)], {:error, :not_found})
 
   @doc "Closes the service's breaker, whatever state it is in, or returns `{:error, :not_found}`."
   @spec close(service()) :: :ok | {:error, :not_found}
@@ -352,8 +316,7 @@ defmodule ExternalService do
   @doc """
   Lets every call through until `close/1` or `reset/1`: the breaker goes on counting, but no rule opens it.
 
-  Like a forced open state it is kept when the service is started afresh. Returns `{:error, :not_found}` if the service is
-  not started.
+  Like a forced open state it is kept when the service is started afresh. `{:error, :not_found}`: it is not started.
   """
   @spec bypass(service()) :: :ok | {:error, :not_found}
   def bypass(service), do: Installed.act(service, :bypass, [])
@@ -399,18 +362,10 @@ defmodule ExternalService do
   @doc """
   Returns what is known of the service's endpoints, or `{:error, :not_found}` if it is not started or has none.
 
-  A map for each, in the order of the list: `:endpoint`, `:weight`, `:state` and `:retry_after` of its breaker, `:failures` and
-  `:calls` that it counts (`nil` where it does not), `:in_flight` (`nil` where nothing needs it), `:latency` (the average in
-  milliseconds, `nil` where nothing needs it), `:out_for` (milliseconds until the balancer sends calls there again) and
-  `:draining`.
+  A map for each, in the order of the list; `ExternalService.Endpoints` says what is in it.
   """
   @spec endpoints(service()) :: [map()] | {:error, :not_found}
-  def endpoints(service) do
-    case Service.started(service) do
-      %Service{breaker: {Endpoints, endpoints}} -> Endpoints.list(endpoints)
-      _none -> {:error, :not_found}
-    end
-  end
+  def endpoints(service), do: Endpoints.list(service)
 
   @doc """
   Sends no new calls to an endpoint; those in flight go on. `put_endpoints/2` with it on the list ends that.
@@ -418,12 +373,7 @@ defmodule ExternalService do
   Returns `{:error, :not_found}` if there is no such endpoint.
   """
   @spec drain(service(), term()) :: :ok | {:error, :not_found}
-  def drain(service, endpoint) do
-    case Service.started(service) do
-      %Service{breaker: {Endpoints, endpoints}} -> Endpoints.drain(endpoints, endpoint)
-      _none -> {:error, :not_found}
-    end
-  end
+  def drain(service, endpoint), do: Endpoints.drain(service, endpoint)
 
   @doc "Returns the names of the started services, in no particular order."
   @spec services() :: [service()]
@@ -434,10 +384,9 @@ defmodule ExternalService do
 
   The options are those of `start/2` and `:name`, by default the module. The module gets `child_spec/1` and
   `start_link/1`, whose argument is merged over the options (keyword lists key by key, at every depth; anything else is
-  replaced), and the functions of `ExternalService` without the service: `call/1`, `call/2`, `call!/1`, `call!/2`,
-  `call_async/1`, `call_async/2`, `call_async_stream/2` to `call_async_stream/4`, `available?/0`, `blown?/0`,
-  `saturated?/0`, `state/0`, `counts/0`, `open/1`, `close/0`, `bypass/0`, `reset/0`, `reset_all/0`, `reconfigure/1`,
-  `endpoints/0`, `put_endpoints/1`, `drain/1`.
+  replaced), and these functions without the service: `call`, `call!`, `call_async`, `call_async_stream`, `available?`,
+  `blown?`, `saturated?`, `state`, `counts`, `open`, `close`, `bypass`, `reset`, `reset_all`, `reconfigure`, `endpoints`,
+  `put_endpoints` and `drain`.
 
   The process that `start_link/1` makes holds nothing: its end does not stop the service, and when a supervisor starts it
   again the service starts afresh.
@@ -446,9 +395,4 @@ defmodule ExternalService do
   otherwise once, when the module is compiled.
   """
   defmacro __using__(options), do: Definition.quoted(options)
-
-  @doc false
-  @spec __start__(module(), service(), options(), options()) :: :ok
-  def __start__(module, name, options, overrides),
-    do: :ok = Lifecycle.start(name, options |> Keyword.delete(:name) |> Options.merge(overrides), module)
 end

@@ -5,6 +5,15 @@ defmodule ExternalService.Counts do
   alias ExternalService.CircuitBreaker.{Installed, Settings}
   alias ExternalService.{Native, Service}
 
+  @doc "Returns the state of a service's breaker."
+  @spec state(term()) :: ExternalService.state() | {:error, :not_found}
+  def state(name) do
+    case Installed.look(name) do
+      nil -> {:error, :not_found}
+      %{state: state} -> state
+    end
+  end
+
   @doc "Returns the map of `ExternalService.counts/1`."
   @spec of(term()) :: map() | {:error, :not_found}
   def of(name) do

@@ -2,7 +2,12 @@ defmodule ExternalService.Definition do
   # What `use ExternalService` makes of a module: where its options go, and the functions it gets.
   @moduledoc false
 
-  alias ExternalService.ConfigCheck
+  alias ExternalService.{ConfigCheck, Lifecycle, Options}
+
+  @doc "Starts the service of a module, `overrides` being what its `start_link/1` was given."
+  @spec start(module(), ExternalService.service(), keyword(), keyword()) :: :ok
+  def start(module, name, options, overrides),
+    do: :ok = Lifecycle.start(name, options |> Keyword.delete(:name) |> Options.merge(overrides), module)
 
   @doc "Returns the module of this name that uses the library, or says why there is none."
   @spec find(String.t()) :: module() | {:error, String.t()}
@@ -59,7 +64,7 @@ defmodule ExternalService.Definition do
       @spec start_link(keyword()) :: Agent.on_start()
       def start_link(overrides \\ []) do
         options = __external_service__()
-        start = fn -> ExternalService.__start__(__MODULE__, @external_service, options, overrides) end
+        start = fn -> ExternalService.Definition.start(__MODULE__, @external_service, options, overrides) end
         Agent.start_link(start, name: Module.concat(__MODULE__, Starter))
       end
     end

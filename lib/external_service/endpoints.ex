@@ -18,6 +18,16 @@ defmodule ExternalService.Endpoints do
   `ExternalService.open({:search, "a"}, reason: :update)`, `ExternalService.call({:search, "a"}, fun)`. Its breaker's events
   have that name.
 
+  ## Watching
+
+  `ExternalService.endpoints/1` gives a map for each endpoint:
+
+    * `:endpoint`, `:weight`, `:draining` - the term, its weight, and whether it takes no new calls
+    * `:state`, `:retry_after` - of its breaker, in milliseconds
+    * `:failures`, `:calls` - that its breaker counts; `nil` where it does not
+    * `:in_flight`, `:latency` - its calls, and how many milliseconds they take on average; `nil` where nothing needs it
+    * `:out_for` - milliseconds until the balancer sends calls there again
+
   ## Options
 
   `:endpoints`, `:balancer`, `:max_ejected`, and `:per` of `:concurrency`, are options of the service. Those of one endpoint:
@@ -56,16 +66,26 @@ defmodule ExternalService.Endpoints do
   def names(%__MODULE__{list: list}), do: for({endpoint, _options} <- list, do: endpoint)
 
   @doc false
-  @spec list(t()) :: [map()]
-  def list(%__MODULE__{members: members, clock: clock}),
-    do: for(member <- Tuple.to_list(members), do: Endpoint.describe(member, clock))
+  @spec list(term()) :: [map()] | {:error, :not_found}
+  def list(service) do
+    with {:ok, %{members: members, clock: clock}} <- of(service),
+         do: for(member <- Tuple.to_list(members), do: Endpoint.describe(member, clock))
+  end
 
   @doc false
-  @spec drain(t(), endpoint()) :: :ok | {:error, :not_found}
-  def drain(%__MODULE__{} = endpoints, endpoint) do
-    case fetch(endpoints, endpoint) do
-      {:ok, member} -> Endpoint.drain(member, true)
-      :error -> {:error, :not_found}
+  @spec drain(term(), endpoint()) :: :ok | {:error, :not_found}
+  def drain(service, endpoint) do
+    with {:ok, endpoints} <- of(service), {:ok, member} <- fetch(endpoints, endpoint) do
+      Endpoint.drain(member, true)
+    else
+      _none -> {:error, :not_found}
+    end
+  end
+
+  defp of(service) do
+    case Service.started(service) do
+      %Service{breaker: {__MODULE__, endpoints}} -> {:ok, endpoints}
+      _none -> {:error, :not_found}
     end
   end
 

@@ -53,6 +53,13 @@ defmodule ExternalService.Simulation do
   @derive {Inspect, except: [:timeline]}
   defstruct [:opens_after, :worst_call, :attempts, :calls, :elapsed, :scenario, refused: 0, timeline: []]
 
+  @typedoc "What the service does: always or sometimes fails, is slow, or what was recorded."
+  @type scenario ::
+          :always_failing
+          | {:always_failing | :slow | :failing_for, ms :: non_neg_integer()}
+          | {:intermittent, rate :: number()}
+          | {:trace, [{:success | :failure, ms :: non_neg_integer()}]}
+
   @typedoc """
   `opens_after` is the number of calls after which the breaker opened; `worst_call`, the longest call, and `elapsed`
   are in milliseconds. `attempts` are those that reached the service, `refused` those that a breaker or a limit kept from it.
@@ -63,7 +70,7 @@ defmodule ExternalService.Simulation do
           attempts: non_neg_integer(),
           calls: non_neg_integer(),
           elapsed: non_neg_integer(),
-          scenario: ExternalService.scenario(),
+          scenario: scenario(),
           refused: non_neg_integer(),
           timeline: [row()]
         }
@@ -103,7 +110,7 @@ defmodule ExternalService.Simulation do
   def timeline(%__MODULE__{timeline: timeline}), do: timeline
 
   @doc false
-  @spec of(ExternalService.service() | keyword(), ExternalService.scenario(), keyword()) :: t()
+  @spec of(ExternalService.service() | keyword(), scenario(), keyword()) :: t()
   def of(subject, scenario, given) do
     options = Validation.validate!(:simulate, given)
     seed = options[:seed] || 0
