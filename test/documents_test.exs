@@ -65,6 +65,14 @@ defmodule ExternalService.DocumentsTest do
     end
   end
 
+  test "every file that README.md names for a change is there" do
+    [table] = Regex.run(~r/^## I want to change.*?(?=^`c_src)/ms, File.read!("README.md"))
+    named = for [_, file] <- Regex.scan(~r/`([\w\/]+\.(?:c|ex))`/, table), do: file
+    assert length(named) > 20
+    there = Path.wildcard("{c_src,lib,test}/**/*.{c,ex}")
+    assert [] == Enum.reject(named, fn file -> Enum.any?(there, &String.ends_with?("/" <> &1, "/" <> file)) end)
+  end
+
   test "README.md lists every option" do
     readme = File.read!("README.md")
 
