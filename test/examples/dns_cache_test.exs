@@ -6,6 +6,8 @@ defmodule DnsCacheTest do
   # polled, a bounded number of times.
   use ExUnit.Case, async: false
 
+  import ExternalService.Callers, only: [soon: 1]
+
   alias DnsCache.{Authority, Caches, Daemon, Dig, LocalCache, Upstream}
 
   @moduletag timeout: 120_000
@@ -94,7 +96,7 @@ defmodule DnsCacheTest do
 
       Daemon.start(memcached)
 
-      await(fn ->
+      soon(fn ->
         assert %{records: [{_ttl, @address}]} = Dig.ask(port, @name)
         Caches.state() == :closed
       end)
@@ -120,14 +122,14 @@ defmodule DnsCacheTest do
       Daemon.signal(memcached, "STOP")
 
       # At once, or after a second if memcached was waited for.
-      await(fn ->
+      soon(fn ->
         assert %{records: [{_ttl, @address}]} = Dig.ask(port, @name)
         Caches.state() != :closed
       end)
 
       Daemon.signal(memcached, "CONT")
 
-      await(fn ->
+      soon(fn ->
         assert %{records: [{_ttl, @address}]} = Dig.ask(port, @name)
         Caches.state() == :closed
       end)
@@ -142,7 +144,7 @@ defmodule DnsCacheTest do
       assert Daemon.listening?(port)
       Process.exit(starter, :kill)
       assert_receive {:DOWN, ^monitor, :process, ^starter, :killed}
-      await(fn -> not Daemon.listening?(port) end)
+      soon(fn -> not Daemon.listening?(port) end)
     end
   end
 
@@ -179,7 +181,7 @@ defmodule DnsCacheTest do
 
   # Asks until the answer is kept: a client has its answer before that.
   defp learn(port, authority, name, type \\ "A") do
-    await(fn ->
+    soon(fn ->
       asked = Authority.asked(authority)
       refute Dig.ask(port, name, type) == :no_answer
       Authority.asked(authority) == asked
@@ -200,15 +202,5 @@ defmodule DnsCacheTest do
   defp run(folder) do
     arguments = ["run", "--no-compile", Path.join(folder, "demo.exs")]
     System.cmd("mix", arguments, env: [{"MIX_ENV", "test"}], stderr_to_stdout: true)
-  end
-
-  defp await(check, tries \\ 1_000)
-  defp await(_check, 0), do: flunk("it did not happen")
-
-  defp await(check, tries) do
-    unless check.() do
-      Process.sleep(10)
-      await(check, tries - 1)
-    end
   end
 end

@@ -5,6 +5,8 @@ defmodule DnsCache.ForwarderTest do
   # Packets of all kinds, sent to a forwarder whose upstream is a function of the question.
   use ExUnit.Case, async: true
 
+  import ExternalService.Callers, only: [soon: 1]
+
   alias DnsCache.{Authority, Forwarder, LocalCache, Message, Upstream}
 
   @moduletag :capture_log
@@ -77,7 +79,7 @@ defmodule DnsCache.ForwarderTest do
     test "that comes again later gets the time that is left", %{socket: socket, clock: clock, cache: cache} do
       assert %{answers: [first]} = exchange(socket, query(1))
       assert Message.ttl(first) == 300
-      await(fn -> LocalCache.count(cache) == 1 end)
+      soon(fn -> LocalCache.count(cache) == 1 end)
       :atomics.add(clock, 1, 100_000)
       assert %{answers: [second]} = exchange(socket, query(2))
       assert Message.ttl(second) == 200
@@ -153,7 +155,7 @@ defmodule DnsCache.ForwarderTest do
       :rand.seed(:exsss, {1, 2, 3})
       for size <- 1..500, do: :ok = :gen_udp.send(socket, :rand.bytes(size))
       # The socket may have dropped what came too fast, so ask until the answer is there.
-      await(fn ->
+      soon(fn ->
         :ok = :gen_udp.send(socket, query(4_242))
         match?({:ok, {_ip, _port, <<4_242::16, 1::1, _rest::bits>>}}, :gen_udp.recv(socket, 0, 100))
       end)
@@ -197,16 +199,6 @@ defmodule DnsCache.ForwarderTest do
       {:ok, <<_id::16, answer::binary>>} = answer(@question)
       :ok = :gen_udp.send(server, ip, from, <<id::16, answer::binary>>)
       assert Task.await(asker) == {:ok, <<id::16, answer::binary>>}
-    end
-  end
-
-  defp await(check, tries \\ 500)
-  defp await(_check, 0), do: flunk("it did not happen")
-
-  defp await(check, tries) do
-    unless check.() do
-      Process.sleep(10)
-      await(check, tries - 1)
     end
   end
 end
